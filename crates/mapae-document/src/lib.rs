@@ -1,0 +1,1 @@
+//! PDF and spreadsheet to pages, tables and text.

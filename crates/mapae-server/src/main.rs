@@ -1,0 +1,3 @@
+//! The binary `mapae`.
+
+fn main() {}
