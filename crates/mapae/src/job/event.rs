@@ -1,0 +1,138 @@
+//! What has happened to a job, told once, in order: the timeline, the event stream, the outbox.
+//!
+//! A job's events are numbered 1, 2, 3 … without a gap, each written in the transaction that made it
+//! true. They hold no content and no result.
+
+use serde::{Deserialize, Serialize};
+
+use super::name::{JobId, Kind, Owner};
+use super::timestamp::Timestamp;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventKind {
+    Accepted,
+    Claimed,
+    Stage,
+    /// An attempt failed and another will follow.
+    Retrying,
+    /// Put off by a busy downstream, no attempt used.
+    Throttled,
+    /// Handed back by a draining worker, no attempt used.
+    Released,
+    /// The worker of an attempt went away; another attempt will follow.
+    Lost,
+    CancelRequested,
+    /// A dead letter was sent back to work.
+    Redriven,
+    Succeeded,
+    Failed,
+    Cancelled,
+    Stale,
+}
+
+impl EventKind {
+    pub const ALL: [Self; 13] = [
+        Self::Accepted,
+        Self::Claimed,
+        Self::Stage,
+        Self::Retrying,
+        Self::Throttled,
+        Self::Released,
+        Self::Lost,
+        Self::CancelRequested,
+        Self::Redriven,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Stale,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Claimed => "claimed",
+            Self::Stage => "stage",
+            Self::Retrying => "retrying",
+            Self::Throttled => "throttled",
+            Self::Released => "released",
+            Self::Lost => "lost",
+            Self::CancelRequested => "cancel-requested",
+            Self::Redriven => "redriven",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Stale => "stale",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::Stale)
+    }
+}
+
+/// One line of a job's history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    pub job: JobId,
+    pub owner: Owner,
+    pub kind: Kind,
+    /// Gapless and ascending within a job.
+    pub sequence: u64,
+    pub event: EventKind,
+    pub at: Timestamp,
+    /// The attempt it tells of, 0 where it tells of none.
+    pub attempt: u32,
+    /// Who did it, where a worker did.
+    pub worker: Option<String>,
+    /// A failure's code, or a stage's name.
+    pub code: Option<String>,
+    /// Where the event stands among all events of the store: what `Last-Event-ID` resumes from.
+    pub position: Position,
+}
+
+/// A place in the stream of all events. Opaque outside of the store that made it; later is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The transaction that wrote the event (0 where the store writes one at a time).
+    pub transaction: u64,
+    pub number: u64,
+}
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.transaction, self.number)
+    }
+}
+
+impl std::str::FromStr for Position {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (transaction, number) = text.split_once('-').ok_or(())?;
+        Ok(Self { transaction: transaction.parse().map_err(drop)?, number: number.parse().map_err(drop)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_event_is_written_and_read() {
+        for kind in EventKind::ALL {
+            assert_eq!(EventKind::parse(kind.as_str()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn a_position_is_written_and_read() {
+        let position = Position { transaction: 7, number: 12 };
+        assert_eq!(position.to_string().parse(), Ok(position));
+        assert!("7".parse::<Position>().is_err());
+    }
+}

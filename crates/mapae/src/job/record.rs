@@ -1,0 +1,152 @@
+//! The job as it is submitted and as it is read back.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::State;
+use super::lease::Holder;
+use super::name::{IdempotencyKey, JobId, Kind, Lane, Owner, Priority};
+use super::retry::{Failure, RetryPolicy};
+use super::timestamp::Timestamp;
+
+/// The most that `params` may be, in bytes of JSON.
+pub const PARAMS_BYTES_MAX: usize = 256 * 1024;
+
+/// The most that a stage's output or a result may be and still be kept in the row, in bytes of JSON.
+/// Larger ones are files.
+pub const INLINE_BYTES_MAX: usize = 256 * 1024;
+
+/// A file that a job works on. The file itself is in the file store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// As the client called it. Customer content: shown to its owner, never logged.
+    pub name: String,
+    pub bytes: u64,
+    /// Lower-case hexadecimal.
+    pub sha256: String,
+    pub media_type: String,
+    /// Its name in the file store.
+    pub file: String,
+}
+
+/// A submission that has passed its checks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewJob {
+    pub id: JobId,
+    pub owner: Owner,
+    pub kind: Kind,
+    pub params: Value,
+    pub source: Option<Source>,
+    pub priority: Priority,
+    /// When it is first due; at once where `None`.
+    pub run_at: Option<Timestamp>,
+    /// After this the job fails instead of starting again.
+    pub deadline: Option<Timestamp>,
+    pub retry: RetryPolicy,
+    /// With the hash of the request's body, so that another body under the same key is refused.
+    pub idempotency: Option<(IdempotencyKey, [u8; 32])>,
+    /// W3C trace context of the submitting request.
+    pub trace: Option<String>,
+    /// Whether the row is already rung when it is committed: for brokers whose source is the rows
+    /// themselves, while the hot window has room.
+    pub rung: bool,
+}
+
+impl NewJob {
+    pub fn new(owner: Owner, kind: Kind, params: Value) -> Self {
+        Self {
+            id: JobId::new(),
+            owner,
+            kind,
+            params,
+            source: None,
+            priority: Priority::NORMAL,
+            run_at: None,
+            deadline: None,
+            retry: RetryPolicy::default(),
+            idempotency: None,
+            trace: None,
+            rung: false,
+        }
+    }
+
+    pub fn lane(&self) -> Lane {
+        Lane { kind: self.kind.clone(), class: self.priority.class() }
+    }
+}
+
+/// How far a running job has come, in its own words and numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    pub stage: String,
+    pub done: u64,
+    pub of: u64,
+}
+
+/// A stage that is done and need not be done again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checkpoint {
+    pub stage: String,
+    pub output: Output,
+    pub took: Duration,
+}
+
+/// What a stage or a job gave: small ones in the row, large ones as a file that the row names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Output {
+    Inline(Value),
+    /// A name in the file store, with its size in bytes.
+    File {
+        name: String,
+        bytes: u64,
+    },
+}
+
+/// A job as the store has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    pub id: JobId,
+    pub owner: Owner,
+    pub kind: Kind,
+    pub state: State,
+    pub params: Value,
+    pub source: Option<Source>,
+    pub priority: Priority,
+    pub attempt: u32,
+    pub retry: RetryPolicy,
+    pub created_at: Timestamp,
+    pub due_at: Timestamp,
+    pub deadline: Option<Timestamp>,
+    /// When the present or last attempt was claimed.
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub holder: Option<Holder>,
+    pub cancel_asked: bool,
+    pub progress: Option<Progress>,
+    /// The last failure, kept while later attempts run.
+    pub failure: Option<Failure>,
+    pub throttled: u32,
+    pub redrives: u32,
+    pub trace: Option<String>,
+    /// How many events the job has had: changes whenever the job does.
+    pub sequence: u64,
+}
+
+impl Job {
+    pub fn lane(&self) -> Lane {
+        Lane { kind: self.kind.clone(), class: self.priority.class() }
+    }
+
+    /// What `pending` looks like to people; the other states are called what they are.
+    pub fn phase(&self, now: Timestamp) -> &'static str {
+        match self.state {
+            State::Pending if self.due_at <= now => "ready",
+            State::Pending if self.attempt == 0 => "scheduled",
+            State::Pending => "backoff",
+            other => other.as_str(),
+        }
+    }
+}

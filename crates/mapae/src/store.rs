@@ -1,0 +1,3 @@
+//! Which stores there are.
+
+pub mod contract;

@@ -1,0 +1,128 @@
+//! What a store promises. Each doc comment says what is true once the call has returned.
+//!
+//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`] the keeper's,
+//! [`View`] the reader's, [`Control`] that of people and of accepting. A store is all four.
+//!
+//! | rule | |
+//! |---|---|
+//! | one authority | a job's row decides; every transition of [`Life`](crate::job::Life) is one transaction with its guard in the statement |
+//! | one clock | every `now` is the database's |
+//! | fenced | whatever a running side writes applies only where state is `running` and the token is its own |
+//! | scoped | whatever a caller reads or changes is restricted to its [`Scope`] in the statement |
+//! | batched | concurrent accepts, settles and fenced writes share commits without a timer |
+//! | bounded | every call ends: within [`PATIENCE`] it has an answer or is `Unavailable` |
+//!
+//! An error of [`StoreError::Unavailable`] on a write means *unknown*, not *failed*: asked again by key
+//! or token the store says which.
+
+mod control;
+mod keep;
+mod run;
+mod view;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
+pub use self::keep::{Garbage, Keep, Pruned, Retention, RingPlan, Rung};
+pub use self::run::{
+    Beat, Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
+};
+pub use self::view::{EventFilter, JobFilter, LaneStats, Page, Stats, View, WorkerRow};
+
+use crate::job::name::Owner;
+use crate::job::timestamp::Timestamp;
+
+/// The longest any call to a store takes before it gives up.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where jobs live.
+#[async_trait]
+pub trait Store: Run + Keep + View + Control + Send + Sync + 'static {
+    /// `sqlite`, `postgres` or `memory`.
+    fn name(&self) -> &'static str;
+
+    /// The database answered; this is its clock.
+    async fn now(&self) -> Result<Timestamp, StoreError>;
+
+    /// The schema is this program's. Safe to call from many processes at once.
+    async fn migrate(&self) -> Result<(), StoreError>;
+
+    /// The schema found and the one this program knows, without changing anything.
+    async fn schema(&self) -> Result<Schema, StoreError>;
+
+    /// Nothing more is written by this handle, and what was answered is durable.
+    async fn close(&self);
+}
+
+/// Migration numbers: 0 is an empty database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schema {
+    pub found: u32,
+    pub known: u32,
+}
+
+/// Whose jobs a caller may see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Owner(Owner),
+    /// For administrators and the runtime itself.
+    All,
+}
+
+impl Scope {
+    /// The owner to restrict to, as statements bind it.
+    pub fn owner(&self) -> Option<&str> {
+        match self {
+            Self::Owner(owner) => Some(owner.as_str()),
+            Self::All => None,
+        }
+    }
+}
+
+/// One variant for each thing a caller does differently.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Unreachable, overloaded or restarting: try again later. A write may or may not have happened.
+    #[error("the database cannot be reached")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// No room for what was to be written, which therefore was not: free space, then try again.
+    #[error("the database has no room or is read-only")]
+    Full(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// Written by a newer program. Nothing was changed.
+    #[error("the database has schema {} but this program knows only {}: use a newer mapae", .0.found, .0.known)]
+    NewerSchema(Schema),
+
+    /// `mapae migrate` has not been run.
+    #[error("the database has schema {} and needs {}: run `mapae migrate`", .0.found, .0.known)]
+    OlderSchema(Schema),
+
+    /// A statement was refused or a row could not be read: a fault in this program or in the data.
+    #[error("the database refused a statement or holds a row that cannot be read")]
+    Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// The address is not one of a store.
+    #[error("{0}")]
+    Address(String),
+}
+
+impl StoreError {
+    /// Stable, for problem bodies and metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "database-unavailable",
+            Self::Full(_) => "database-full",
+            Self::NewerSchema(_) => "database-newer",
+            Self::OlderSchema(_) => "database-older",
+            Self::Broken(_) => "database-broken",
+            Self::Address(_) => "database-address",
+        }
+    }
+
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::Full(_))
+    }
+}

@@ -1,0 +1,102 @@
+//! The keeper's side of a store. Every call is bounded by its `max`, safe beside any number of other
+//! keepers, and takes its rows with their guards in the statement.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::job::event::Event;
+use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::timestamp::Timestamp;
+
+#[async_trait]
+pub trait Keep {
+    /// Due jobs whose time to be rung has come are marked as rung and returned, fair between owners,
+    /// until each lane's window is full (T2, T8). Who publishes them confirms with [`Keep::rung`];
+    /// unconfirmed ones come back after `plan.again`. Paused lanes give nothing.
+    async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError>;
+
+    /// These pointers are with the broker: they are rung again only after their age, which doubles with
+    /// the hint. Rows that moved on meanwhile are left alone.
+    async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError>;
+
+    /// When the next job that is not rung yet becomes due, if one does within `horizon`.
+    async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError>;
+
+    /// Jobs whose lease ran out or whose holder is gone are pending again, or ended (T7).
+    async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError>;
+
+    /// Pending jobs whose deadline passed have failed.
+    async fn expire(&self, max: usize) -> Result<usize, StoreError>;
+
+    /// Events not yet sent, each job's in order and only its lowest first (T12).
+    async fn unsent(&self, max: usize) -> Result<Vec<Event>, StoreError>;
+
+    /// These events are not handed out again.
+    async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError>;
+
+    /// Deleted jobs that have ended are tombstones now, finished ones past their retention are gone,
+    /// and their files are in the garbage.
+    async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError>;
+
+    /// Files that nothing refers to any more and that may be removed.
+    async fn garbage(&self, max: usize) -> Result<Vec<Garbage>, StoreError>;
+
+    /// These files are gone.
+    async fn swept(&self, files: &[Garbage]) -> Result<(), StoreError>;
+
+    /// Of these names in the file store, those that some row refers to.
+    async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError>;
+}
+
+/// How far one pass rings.
+#[derive(Clone, Debug)]
+pub struct RingPlan {
+    /// Most rung jobs a lane has waiting at a time: bounds what a broker holds, whatever the backlog.
+    pub window: usize,
+    /// When a returned pointer comes back unless [`Keep::rung`] says it was published.
+    pub again: Duration,
+    pub max: usize,
+}
+
+/// A pointer to hand out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rung {
+    pub job: JobId,
+    pub owner: Owner,
+    pub lane: Lane,
+    /// 1 the first time; above that it is a rescan.
+    pub hint: u32,
+    pub trace: Option<String>,
+}
+
+/// How long things are kept after their job ended.
+#[derive(Clone, Debug)]
+pub struct Retention {
+    pub finished: Duration,
+    /// Dead letters wait longer: somebody has to look at them.
+    pub failed: Duration,
+    /// How long idempotency keys, tombstones and workers that are gone are remembered.
+    pub memory: Duration,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        let day = Duration::from_secs(24 * 3600);
+        Self { finished: 7 * day, failed: 90 * day, memory: 2 * day }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub buried: usize,
+    pub expired: usize,
+}
+
+/// A file to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Garbage {
+    pub file: String,
+    pub since: Timestamp,
+}

@@ -1,0 +1,167 @@
+//! The worker's side of a store: join, claim, keep alive, settle.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+use crate::job::State;
+use crate::job::lease::{Holder, Lease, Token};
+use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::record::{Checkpoint, Job, Output, Progress};
+use crate::job::retry::Verdict;
+use crate::job::timestamp::Timestamp;
+
+#[async_trait]
+pub trait Run {
+    /// The name in `join` is held by this process's presence, and every lease of an earlier life of
+    /// that name has ended (T9). A second process of one name gets `name-2`, or is refused where the
+    /// name was configured.
+    ///
+    /// The member's connections are its own and belong to the runtime this is called on: call it on
+    /// the heartbeat thread's.
+    async fn join(&self, join: &Join) -> Result<Box<dyn Member>, JoinError>;
+
+    /// For each pointer, in order, whether it may run now (T3 to T3f). Whatever is `Run` has used an
+    /// attempt and is leased to `holder` for `lease`. One round trip, whatever the number.
+    async fn claim(
+        &self,
+        holder: &Holder,
+        pointers: &[(JobId, Owner)],
+        lease: Duration,
+    ) -> Result<Vec<Claim>, StoreError>;
+
+    /// Up to the quota of each lane, rung jobs are leased to `holder` as by [`Run::claim`], in the order
+    /// they were rung; lanes come in the given order. At most `max` in all. Paused lanes give nothing.
+    async fn claim_rung(
+        &self,
+        holder: &Holder,
+        lanes: &[LaneQuota],
+        max: usize,
+        lease: Duration,
+    ) -> Result<Vec<Holding>, StoreError>;
+
+    /// The verdict is committed, with the result and the event, or it is refused and nothing has
+    /// changed (T5, T6, T6b). Asked again with the lease that settled the job already, it answers the
+    /// state the job is in: an answer that was lost can be asked for. Concurrent calls share commits.
+    async fn settle(&self, settlement: Settlement) -> Result<State, SettleError>;
+
+    /// The job shows this progress. Fenced.
+    async fn progress(&self, lease: &Lease, progress: &Progress) -> Result<(), SettleError>;
+
+    /// The stage's output is kept and will be given to later attempts; the `stage` event is written.
+    /// A second checkpoint of one stage replaces the first. Fenced.
+    async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint) -> Result<(), SettleError>;
+
+    /// The stages done so far, in the order they were done.
+    async fn checkpoints(&self, job: JobId) -> Result<Vec<Checkpoint>, StoreError>;
+}
+
+/// What a worker says of itself when it starts.
+#[derive(Clone, Debug)]
+pub struct Join {
+    pub name: String,
+    /// The name was configured: being another is not an option.
+    pub strict: bool,
+    pub kinds: Vec<Kind>,
+    pub slots: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error("a worker named {0:?} is alive: give this one another `worker.name`, or stop the other")]
+    NameTaken(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A worker's standing in the store: its presence and its heartbeat, on connections of their own.
+///
+/// Dropping it gives the presence up, which tells the keepers at once that the worker is gone.
+#[async_trait]
+pub trait Member: Send {
+    fn holder(&self) -> &Holder;
+
+    /// Every lease named has been renewed for `lease` (counted from the database's now), or is lost.
+    /// Answers in the order asked. The worker's row shows `report`. One round trip. Where the presence
+    /// was lost it has been taken up again.
+    async fn beat(
+        &mut self,
+        leases: &[(JobId, Token)],
+        lease: Duration,
+        report: &WorkerReport,
+    ) -> Result<Vec<Beat>, StoreError>;
+
+    /// The worker's row is gone and its name is free.
+    async fn leave(self: Box<Self>) -> Result<(), StoreError>;
+}
+
+/// What people see of a worker. No names of jobs or owners.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// The worker's life: `consuming`, `draining` …
+    pub phase: String,
+    pub busy: u32,
+    /// Kinds that wait here although due, each with the resource it waits for.
+    pub waiting: Vec<(Kind, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beat {
+    Renewed { cancel_asked: bool },
+    Lost,
+}
+
+/// How many jobs of a lane a worker could start now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneQuota {
+    pub lane: Lane,
+    pub max: usize,
+}
+
+/// A job and the right to run it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Holding {
+    pub job: Job,
+    pub lease: Lease,
+}
+
+/// What a claim answers for one pointer (contract section 4).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Claim {
+    Run(Box<Holding>),
+    /// Ended before, or just now because its budget or deadline was spent: acknowledge.
+    Finished(State),
+    /// Pending, due later: acknowledge, the row brings it back.
+    NotDue(Timestamp),
+    /// Another live lease: leave it unacknowledged where the broker can.
+    Busy(Timestamp),
+    /// Its lane is paused: acknowledge, resuming brings it back.
+    Paused,
+    /// Cancellation was asked; the row has been settled: acknowledge.
+    Cancelled,
+    /// Deleted or never known: acknowledge and count.
+    Stale,
+    /// The row belongs to another owner than the pointer says: acknowledge, count, quarantine.
+    Foreign,
+}
+
+/// A verdict with what it leaves behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settlement {
+    pub lease: Lease,
+    pub verdict: Verdict,
+    /// Kept only where the job becomes `succeeded`.
+    pub output: Option<Output>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SettleError {
+    /// Another holds the job now, or none, or it has ended: drop the result. Acknowledge only where
+    /// the job is terminal (`None`: it is deleted).
+    #[error("the lease is lost")]
+    LeaseLost(Option<State>),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
