@@ -1,1 +1,3 @@
 //! A durable runtime for long work.
+
+pub mod blob;
