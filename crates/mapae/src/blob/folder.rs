@@ -41,10 +41,11 @@ impl Folder {
     pub(super) fn open(root: &Path) -> Result<Self, BlobError> {
         // Absolute, so that a later change of the working directory moves nothing.
         let root = std::path::absolute(root).map_err(BlobError::from_disk)?;
+        let first_there = root.ancestors().find(|folder| folder.exists()).unwrap_or(&root).to_owned();
         for folder in [UNFINISHED, Area::Originals.folder(), Area::Results.folder()] {
             private_folders().create(root.join(folder)).map_err(BlobError::from_disk)?;
         }
-        sync_folder(&root).map_err(BlobError::from_disk)?;
+        sync_up_to(&root.join(UNFINISHED), &first_there).map_err(BlobError::from_disk)?;
         Ok(Self { root: root.into() })
     }
 
@@ -181,12 +182,12 @@ fn link(from: &Path, target: &Path) -> Result<(), BlobError> {
     Err(BlobError::Unavailable("the folder of the file keeps vanishing".into()))
 }
 
-/// Syncs every folder between a file and the root. All of them, not only those just made: another upload may
+/// Syncs every folder above `target` up to `last`. All of them, not only those just made: another upload may
 /// have made one and not synced it yet.
-fn sync_up_to(target: &Path, root: &Path) -> io::Result<()> {
+fn sync_up_to(target: &Path, last: &Path) -> io::Result<()> {
     for folder in target.ancestors().skip(1) {
         sync_folder(folder)?;
-        if folder == root {
+        if folder == last {
             break;
         }
     }
