@@ -24,20 +24,20 @@ pub(crate) fn everything() -> Outcome<()> {
     documentation()?;
     dependencies()?;
     demo::analyze_examples()?;
-    println!("\nAll green.");
+    eprintln!("\nAll green.");
     Ok(())
 }
 
 pub(crate) fn embedded() -> Outcome<()> {
     let warning = "THE QUICK PART ONLY: no PostgreSQL, no dependency check, no demo.\n\
                    What it does not run can be broken: `cargo xtask test` decides.";
-    println!("{warning}");
+    eprintln!("{warning}");
     formatting()?;
     lints()?;
     let mut command = cargo(&["test", "--workspace", "--locked"]);
     tests(command.env(EMBEDDED, "1").env_remove(postgres::ADDRESS))?;
     documentation()?;
-    println!("\nGreen, but: {warning}");
+    eprintln!("\nGreen, but: {warning}");
     Ok(())
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn analyze_examples() -> Outcome<()> {
 /// Measures the quality of the analysis where the documents for it are.
 pub(crate) fn score(data: &Path) -> Outcome<()> {
     if !data.is_dir() {
-        println!("No documents to measure with: {} is not there. Nothing was measured.", data.display());
+        eprintln!("No documents to measure with: {} is not there. Nothing was measured.", data.display());
         return Ok(());
     }
     let mut command =

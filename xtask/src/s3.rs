@@ -31,6 +31,8 @@ pub(crate) fn start() -> Outcome<(Server, Vec<(&'static str, String)>)> {
     let server =
         step("S3: start", || Server::start(command, folder, "TERM", || answers(&port).unwrap_or(false)))?;
     let variables = vec![
+        // The tests look at its disk for what no listing shows.
+        ("MAPAE_TEST_S3_DATA", data.display().to_string()),
         ("MAPAE_TEST_S3", format!("s3://{BUCKET}")),
         ("AWS_ENDPOINT", format!("http://127.0.0.1:{port}")),
         ("AWS_ALLOW_HTTP", "true".to_owned()),

@@ -21,10 +21,10 @@ impl Failure {
 
 /// Prints a heading, does the work, prints how long it took.
 pub(crate) fn step<T>(title: &str, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
-    println!("\n== {title}");
+    eprintln!("\n== {title}");
     let begun = Instant::now();
     let result = work()?;
-    println!("   {title}: {:.1} s", begun.elapsed().as_secs_f64());
+    eprintln!("   {title}: {:.1} s", begun.elapsed().as_secs_f64());
     Ok(result)
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn step<T>(title: &str, work: impl FnOnce() -> Outcome<T>) -> Outcome
 ///
 /// `help` is for the reader when it fails.
 pub(crate) fn run(command: &mut Command, help: &str) -> Outcome<()> {
-    println!("   {}", line(command));
+    eprintln!("   {}", line(command));
     let status = status(command)?;
     if status.success() {
         return Ok(());

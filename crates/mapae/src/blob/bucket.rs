@@ -107,14 +107,10 @@ impl Bucket {
         let unfinished = self.prefix.clone().join(UNFINISHED).join(Uuid::new_v4().to_string());
         let upload = self.store.put_multipart(&unfinished).await.map_err(from_service)?;
         let mut upload = Upload(Some(upload));
-        let mut part = first;
-        // A part that is not full is the last; it may be empty when the size is a multiple of a part's.
-        while !part.is_empty() {
-            let is_last = part.len() < PART_BYTES;
-            upload.send(part).await?;
-            part = if is_last { Vec::new() } else { parts.next(meter).await? };
+        if let Err(error) = upload.send_all(first, parts, meter).await {
+            upload.abort().await;
+            return Err(error);
         }
-        upload.complete().await?;
 
         let create = CopyOptions::new().with_mode(CopyMode::Create);
         let copied = self.store.copy_opts(&unfinished, target, create).await.map_err(from_service);
@@ -248,24 +244,37 @@ impl<S: Stream<Item = io::Result<Bytes>>> Parts<'_, S> {
 struct Upload(Option<Box<dyn MultipartUpload>>);
 
 impl Upload {
-    async fn send(&mut self, part: Vec<u8>) -> Result<(), BlobError> {
-        let upload = self.0.as_mut().expect("an upload ends only by `complete` or by being dropped");
-        upload.put_part(part.into()).await.map_err(from_service)
-    }
-
-    async fn complete(mut self) -> Result<(), BlobError> {
-        let upload = self.0.as_mut().expect("an upload ends only by `complete` or by being dropped");
+    async fn send_all(
+        &mut self,
+        first: Vec<u8>,
+        parts: &mut Parts<'_, impl Stream<Item = io::Result<Bytes>>>,
+        meter: &mut Meter,
+    ) -> Result<(), BlobError> {
+        let upload = self.0.as_mut().expect("an upload is gone only once it has ended");
+        let mut part = first;
+        // A part that is not full is the last; it is empty when the size is a multiple of a part's.
+        while !part.is_empty() {
+            let is_last = part.len() < PART_BYTES;
+            upload.put_part(part.into()).await.map_err(from_service)?;
+            part = if is_last { Vec::new() } else { parts.next(meter).await? };
+        }
         upload.complete().await.map_err(from_service)?;
         self.0 = None;
         Ok(())
+    }
+
+    /// Best effort, as every abort: a rule of the bucket removes what stays.
+    async fn abort(mut self) {
+        if let Some(mut upload) = self.0.take() {
+            let _ = upload.abort().await;
+        }
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
         let Some(mut upload) = self.0.take() else { return };
-        // Its requests end by themselves, by their own time limits. Best effort: the rule of the bucket
-        // removes what stays.
+        // Its request ends by itself, by its own time limit.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move { upload.abort().await });
         }
