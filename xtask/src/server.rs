@@ -13,7 +13,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::step::{Failure, Outcome, cannot_start, succeeds};
 
@@ -98,7 +98,8 @@ impl Folder {
     pub(crate) fn new(server: &str, user: Option<&User>) -> Outcome<Self> {
         // Root's own temporary folder may be closed to the server's user.
         let parent = if user.is_some() { PathBuf::from("/tmp") } else { std::env::temp_dir() };
-        let path = parent.join(format!("mapae-{server}-{}", std::process::id()));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let path = parent.join(format!("mapae-{server}-{}-{now}", std::process::id()));
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
