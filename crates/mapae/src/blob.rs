@@ -66,6 +66,12 @@ pub struct Reading {
     pub body: BoxStream<'static, io::Result<Bytes>>,
 }
 
+impl std::fmt::Debug for Reading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reading").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
 /// A file found by [`Blobs::list`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
