@@ -34,7 +34,7 @@ pub enum BlobError {
     /// The store refuses this process: permissions of the folder, or the keys of the bucket.
     #[error("the file store refuses access")]
     NotPermitted(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The store overwrites or loses what it was given, found by [`Blobs::check`].
+    /// The store overwrites or loses what it was given, found by [`Blobs::check`](super::Blobs::check).
     #[error("the file store does not keep its word: {0}")]
     Unsound(&'static str),
     /// Anything else: unreachable, a broken disk, an answer that makes no sense. Trying later may help.
