@@ -1,3 +1,4 @@
 //! Which stores there are.
 
 pub mod contract;
+pub mod memory;
