@@ -6,4 +6,5 @@
 mod blob;
 mod keeper;
 mod site;
+mod stores;
 mod worker;
