@@ -718,6 +718,29 @@ async fn concurrent_claimers_of_rung_jobs_share_them_without_overlap() {
 }
 
 #[tokio::test]
+async fn rung_jobs_are_claimed_in_the_order_they_were_rung() {
+    everywhere(async |bench| {
+        let run_at = Some(bench.store.now().await.unwrap() + LEASE);
+        let later = bench.accept(NewJob { run_at, ..job() }).await;
+        let sooner = bench.accept(job()).await;
+        assert_eq!(bench.ring().await.len(), 1);
+        bench.harness.pass(LEASE).await;
+        let plan = RingPlan { again: 100 * LEASE, ..plan() };
+        bench.store.rung(&[(sooner, 1)], 100 * LEASE).await.unwrap();
+        assert_eq!(bench.store.ring(&plan).await.unwrap().len(), 1);
+
+        let worker = bench.join("w").await;
+        let mut order = Vec::new();
+        for _ in 0..3 {
+            let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 1, LEASE).await.unwrap();
+            order.extend(held.into_iter().map(|holding| holding.job.id));
+        }
+        assert_eq!(order, [sooner, later]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_job_that_is_rung_when_accepted_needs_no_keeper() {
     everywhere(async |bench| {
         let id = bench.accept(NewJob { rung: true, ..job() }).await;
