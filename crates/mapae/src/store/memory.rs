@@ -29,9 +29,6 @@ use crate::job::{Effect, End, Life, Refused, State, Status, Step};
 /// Where a clock begins that is moved by hand: 1 January 2026.
 const ORIGIN: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// How long a job rung when it was accepted waits to be rung again.
-const RUNG_AGAIN: Duration = Duration::from_secs(60);
-
 /// A store in memory. Cheap to clone; clones share their jobs.
 #[derive(Clone)]
 pub struct Memory {
@@ -99,7 +96,6 @@ struct Tables {
     garbage: Vec<Garbage>,
     keys: Vec<([u8; 32], KeyRecord)>,
     events_told: u64,
-    turns: u64,
 }
 
 struct Submission {
@@ -117,7 +113,7 @@ struct Worker {
 struct Row {
     new: NewJob,
     life: Life,
-    /// Its place among all that are rung: later is greater.
+    /// Its place in the lane while it is rung: the lowest comes next.
     turn: u64,
     created_at: Timestamp,
     started_at: Option<Timestamp>,
@@ -212,6 +208,9 @@ impl Tables {
             Effect::Event(kind) => Some(*kind),
             Effect::Result | Effect::Ring => None,
         });
+        if row.life.state() == State::Succeeded {
+            row.failure = None;
+        }
         for (sequence, kind) in (first..).zip(kinds) {
             row.note(kind, now);
             self.events_told += 1;
@@ -236,10 +235,6 @@ impl Tables {
                 position: Position { transaction: 0, number: self.events_told },
             });
         }
-        if effects.contains(&Effect::Ring) {
-            self.turns += 1;
-            row.turn = self.turns;
-        }
         Ok(effects)
     }
 
@@ -259,7 +254,10 @@ impl Row {
                 self.progress = None;
             }
             EventKind::Redriven => self.finished_at = None,
-            end if end.is_terminal() => self.finished_at = Some(now),
+            end if end.is_terminal() => {
+                self.finished_at = Some(now);
+                self.progress = None;
+            }
             _ => {}
         }
     }
@@ -268,7 +266,8 @@ impl Row {
 /// The failure that a step leaves in the row, if it tells of one.
 fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
     match (step, &after.status) {
-        (_, Status::Ended(End::Succeeded | End::Cancelled)) => None,
+        (_, Status::Ended(End::Succeeded)) => None,
+        (_, Status::Ended(End::Cancelled)) => (before.state() == State::Running).then(Failure::cancelled),
         (Step::Settle { verdict, .. }, _) => match verdict {
             Verdict::Retry { failure, .. }
             | Verdict::Throttle { failure, .. }

@@ -1,4 +1,11 @@
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+//! Tests of the library from outside, in one binary.
 
+// A test says what is wrong by panicking; clippy knows that only of functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+mod blob;
+mod keeper;
 mod model;
+mod site;
 mod stores;
+mod worker;

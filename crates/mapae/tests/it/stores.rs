@@ -2,6 +2,7 @@
 //! beside [`Life`](mapae::job::Life) that predict each answer.
 
 mod laws;
+mod postgres;
 mod walk;
 
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,9 @@ use mapae::store::contract::{
     Beat, Claim, Holding, Join, Member, RingPlan, Rung, SettleError, Settlement, Store, WorkerReport,
 };
 use mapae::store::memory::Memory;
+
+use self::postgres::InPostgres;
+use crate::site::postgres;
 
 /// How a back end is held on the bench.
 #[async_trait]
@@ -36,8 +40,12 @@ pub(crate) trait Harness: Send + Sync {
 }
 
 /// Every back end there is. A new store is one more line here.
-pub(crate) fn backends() -> Vec<Box<dyn Harness>> {
-    vec![Box::new(InMemory::default())]
+pub(crate) async fn backends() -> Vec<Box<dyn Harness>> {
+    let mut all: Vec<Box<dyn Harness>> = vec![Box::new(InMemory::default())];
+    if let Some(server) = postgres() {
+        all.push(Box::new(InPostgres::new(&server).await));
+    }
+    all
 }
 
 #[derive(Default)]
@@ -70,7 +78,7 @@ impl Harness for InMemory {
 
 /// Holds one law against every back end, each time with a new store.
 async fn everywhere(law: impl AsyncFn(&Bench)) {
-    for harness in backends() {
+    for harness in backends().await {
         let store = harness.fresh().await;
         eprintln!("on {}", harness.name());
         law(&Bench { store, harness }).await;
@@ -171,7 +179,7 @@ pub(crate) async fn beat(member: &mut dyn Member, leases: &[(JobId, Token)], lea
 /// Asks until there is an answer: for what a store may notice a moment later (presence, the end of a
 /// concurrent transaction).
 pub(crate) async fn soon<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
-    for _ in 0..1000 {
+    for _ in 0..6000 {
         if let Some(answer) = ask().await {
             return answer;
         }

@@ -2,13 +2,13 @@
 
 use async_trait::async_trait;
 
-use super::{Memory, RUNG_AGAIN, Row, Submission, Tables};
+use super::{Memory, Row, Submission, Tables};
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::name::{JobId, Lane};
 use crate::job::record::NewJob;
 use crate::job::{Life, Refused, State, Step};
 use crate::store::contract::{
-    AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey, Scope, StoreError,
+    AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey, RUNG_AGAIN, Scope, StoreError,
 };
 
 #[async_trait]
@@ -122,9 +122,10 @@ impl Tables {
             output: None,
         };
         self.jobs.insert(id, row);
-        if rung {
+        if let Some(before) = rung {
+            let turn = self.turns_of(id).0 + u64::from(before);
             // Refused where it is not due: a keeper rings it in its time.
-            let _ = self.take(id, &Step::Ring { again: RUNG_AGAIN }, None);
+            let _ = self.ring_one(id, turn, RUNG_AGAIN);
         }
         Accepted { id, again: false }
     }

@@ -184,7 +184,7 @@ impl Tables {
         }
     }
 
-    /// The rung jobs of a lane, in the order they were rung. Where it is paused, claiming them says so.
+    /// The rung jobs of a lane, in the order of their turns. Where it is paused, claiming them says so.
     fn rung_in(&self, quota: &LaneQuota) -> Vec<(JobId, Owner)> {
         let now = self.now();
         let rung = |row: &&super::Row| {

@@ -977,8 +977,13 @@ impl Moves<'_> {
     fn beat(&self, next: &mut Next, worker: usize) -> bool {
         let me = self.from.workers[worker];
         let job = usize::from(me.job);
-        self.row(job).is_some()
-            && self.take(next, job, &Step::Renew { token: token(me.epoch), lease: TICK }).is_ok()
+        let Some(row) = self.row(job) else { return false };
+        let step = Step::Renew { token: token(me.epoch), lease: TICK };
+        let renewed = self.take(next, job, &step).is_ok();
+        if renewed && !(row.stands == Stands::Running && row.epoch == me.epoch) {
+            next.broken = Some(Law::Fence);
+        }
+        renewed
     }
 
     /// What a worker does whose write was refused: it drops the result, and acknowledges only what is over.

@@ -44,6 +44,17 @@ impl Bench {
         assert_eq!(self.settle(&held.lease, verdict).await.unwrap(), State::Failed);
     }
 
+    async fn send_all(&self) {
+        loop {
+            let unsent = self.store.unsent(1000).await.unwrap();
+            if unsent.is_empty() {
+                return;
+            }
+            let unsent: Vec<_> = unsent.iter().map(|event| (event.job, event.sequence)).collect();
+            self.store.sent(&unsent).await.unwrap();
+        }
+    }
+
     async fn prune(&self, after: Duration) -> Pruned {
         let retention = Retention { finished: after, failed: after, memory: 1000 * LEASE };
         self.store.prune(&retention, 1000).await.unwrap()
@@ -263,20 +274,22 @@ async fn a_job_cancelled_while_its_worker_was_lost_does_not_run_again() {
 #[tokio::test]
 async fn a_deleted_job_is_unreadable_at_once_and_buried_after_it_ends() {
     everywhere(async |bench| {
+        let new = job();
+        let file = |folder: &str, job: JobId| format!("{folder}/{job}/1");
         let source = Source {
             name: "비밀.pdf".into(),
             bytes: 9,
             sha256: "00".into(),
             media_type: "application/pdf".into(),
-            file: "originals/1".into(),
+            file: file("originals", new.id),
         };
-        let id = bench.accept(NewJob { source: Some(source), ..job() }).await;
+        let id = bench.accept(NewJob { source: Some(source), ..new }).await;
         let worker = bench.join("w").await;
         let held = bench.claim(worker.holder(), id).await;
-        let stage = Output::File { name: "stages/1".into(), bytes: 3 };
+        let stage = Output::File { name: file("stages", id), bytes: 3 };
         let stage = Checkpoint { stage: "convert".into(), output: stage, took: Duration::ZERO };
         bench.store.checkpoint(&held.lease, &stage).await.unwrap();
-        let files = ["originals/1".to_owned(), "stages/1".into(), "originals/2".into()];
+        let files = [file("originals", id), file("stages", id), file("originals", JobId::new())];
         let mut known = bench.store.referenced(&files).await.unwrap();
         known.sort();
         assert_eq!(known, files[..2]);
@@ -292,13 +305,15 @@ async fn a_deleted_job_is_unreadable_at_once_and_buried_after_it_ends() {
 
         assert_eq!(bench.settle(&held.lease, Verdict::Succeed).await.unwrap(), State::Cancelled);
         assert_eq!(bench.try_claim(worker.holder(), id).await, Claim::Stale);
+        assert_eq!(bench.prune(1000 * LEASE).await, Pruned::default(), "its events are not sent yet");
+        bench.send_all().await;
         assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
         assert_eq!(bench.try_claim(worker.holder(), id).await, Claim::Stale);
         assert_eq!(bench.store.referenced(&files).await.unwrap(), Vec::<String>::new());
         let garbage = bench.store.garbage(9).await.unwrap();
         let mut names: Vec<&str> = garbage.iter().map(|garbage| garbage.file.as_str()).collect();
         names.sort_unstable();
-        assert_eq!(names, ["originals/1", "stages/1"]);
+        assert_eq!(names, files[..2]);
         bench.store.swept(&garbage).await.unwrap();
         assert_eq!(bench.store.garbage(9).await.unwrap(), []);
     })
@@ -551,6 +566,8 @@ async fn a_paused_lane_gives_nothing() {
             (bench.accept(job()).await, bench.accept(job()).await, bench.accept(job()).await);
         let worker = bench.join("w").await;
         let held = bench.claim(worker.holder(), running).await;
+        let lost = bench.accept(job()).await;
+        bench.claim(worker.holder(), lost).await;
         let one = RingPlan { max: 1, ..plan() };
         assert_eq!(bench.store.ring(&one).await.unwrap()[0].job, rung);
 
@@ -560,6 +577,11 @@ async fn a_paused_lane_gives_nothing() {
         bench.harness.pass(2 * LEASE).await;
         assert_eq!(bench.ring().await, []);
         assert_eq!(bench.try_claim(worker.holder(), unrung).await, Claim::Paused);
+        assert_eq!(
+            bench.try_claim(worker.holder(), lost).await,
+            Claim::Paused,
+            "nor one whose lease ran out"
+        );
         let none = bench.store.claim_rung(worker.holder(), &quota(lane()), 9, LEASE).await.unwrap();
         assert_eq!(none, []);
         assert_eq!(bench.settle(&held.lease, Verdict::Succeed).await.unwrap(), State::Succeeded);
@@ -741,9 +763,28 @@ async fn rung_jobs_are_claimed_in_the_order_they_were_rung() {
 }
 
 #[tokio::test]
+async fn a_newcomers_job_comes_next_however_much_of_anothers_waits() {
+    everywhere(async |bench| {
+        for _ in 0..20 {
+            bench.accept(job()).await;
+        }
+        assert_eq!(bench.ring().await.len(), 20);
+        let newcomer = bench.accept(NewJob { owner: owner("globex"), ..job() }).await;
+        assert_eq!(bench.ring().await.len(), 1);
+        let worker = bench.join("w").await;
+        let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 3, LEASE).await.unwrap();
+        assert!(held.iter().any(|holding| holding.job.id == newcomer));
+        let waiting = bench.store.windows(100).await.unwrap();
+        assert_eq!(waiting, [(lane(), 18)]);
+        assert_eq!(bench.store.windows(5).await.unwrap(), [(lane(), 5)], "counted up to the cap");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_job_that_is_rung_when_accepted_needs_no_keeper() {
     everywhere(async |bench| {
-        let id = bench.accept(NewJob { rung: true, ..job() }).await;
+        let id = bench.accept(NewJob { rung: Some(0), ..job() }).await;
         assert_eq!(bench.ring().await, []);
         let worker = bench.join("w").await;
         let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 9, LEASE).await.unwrap();

@@ -165,7 +165,7 @@ impl Walk<'_> {
     pub(super) async fn expect_accept(&mut self, job: NewJob) {
         let answer = self.store.accept(job.clone()).await;
         self.log.push(format!(
-            "accept job {} of {}, {}, attempts {}, run at {:?}, deadline {:?}, key {:?}, rung {} => {answer:?}",
+            "accept job {} of {}, {}, attempts {}, run at {:?}, deadline {:?}, key {:?}, rung {:?} => {answer:?}",
             self.jobs.len(),
             job.owner,
             job.lane(),
@@ -202,7 +202,7 @@ impl Walk<'_> {
             output: None,
             new: job,
         };
-        if known.new.rung {
+        if known.new.rung.is_some() {
             known.rung_at_accept = known.take(&Step::Ring { again: SLACK }, now).is_ok();
         }
         self.jobs.push(known);
@@ -287,10 +287,13 @@ impl Walk<'_> {
             if known.gone {
                 continue;
             }
-            if let Status::Pending { hint, ring_at } = &mut known.life.status
-                && hint == told
+            // Whoever accepts a job publishes first: its row may be marked only here.
+            if known.life.due_at <= now
+                && let Status::Pending { hint, ring_at } = &mut known.life.status
+                && *hint <= *told
             {
-                *ring_at = now + age * (1 << (*hint - 1));
+                *hint = *told;
+                *ring_at = now + age * (1 << (*told - 1));
             }
         }
     }
@@ -729,7 +732,8 @@ impl Walk<'_> {
             let Some(finished_at) = known.finished_at else { continue };
             let kept =
                 if known.life.state() == State::Failed { retention.failed } else { retention.finished };
-            if known.life.delete_asked || finished_at + kept <= now {
+            let told = known.sent == known.life.sequence;
+            if (known.life.delete_asked && told) || finished_at + kept <= now {
                 known.gone = true;
                 count += 1;
                 buried += usize::from(known.life.delete_asked);
@@ -821,7 +825,7 @@ impl Walk<'_> {
             assert!(job.started_at.is_some());
             assert_eq!(job.progress, known.progress, "of job {place}");
         }
-        if life.state() != State::Cancelled {
+        if !matches!(life.state(), State::Cancelled | State::Succeeded) {
             let failure = job.failure.as_ref().map(|failure| (failure.code.clone(), failure.attempt));
             assert_eq!(failure, known.failure, "the failure of job {place}");
         }

@@ -1,0 +1,149 @@
+//! Accepting a job: the row, then the bell. Its success means *safely accepted*, not *done*.
+//!
+//! The row is the outbox: whatever happens between the commit and the bell, a keeper rings. The bell is
+//! therefore never waited for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::broker::contract::{Broker, Pointer, Published, Source};
+use crate::job::name::{JobId, Lane, Owner};
+use crate::job::record::{NewJob, PARAMS_BYTES_MAX};
+use crate::store::contract::{AcceptError, Accepted, Store};
+
+/// Pointers waiting to be published by this process. What does not fit is rung by a keeper.
+const RINGS_MAX: usize = 10_000;
+
+/// Most pointers in one publish.
+const BATCH_MAX: usize = 500;
+
+/// How full each lane's hot window is, as far as this process knows.
+///
+/// The keeper's measurements correct what this process did not see. Being wrong costs a few pointers
+/// more than the window, a place in the order, or one keeper pass.
+#[derive(Debug)]
+pub struct Window {
+    size: usize,
+    lanes: Mutex<HashMap<Lane, Waiting>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    all: usize,
+    /// Since the last measurement.
+    owners: HashMap<Owner, u32>,
+}
+
+impl Window {
+    pub fn new(size: usize) -> Self {
+        Self { size, lanes: Mutex::default() }
+    }
+
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Takes a place in the lane's window, where there is one. Answers how many of the owner's jobs
+    /// took one lately: its next job goes behind them.
+    fn take(&self, lane: &Lane, owner: &Owner) -> Option<u32> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = lanes.entry(lane.clone()).or_default();
+        if waiting.all >= self.size {
+            return None;
+        }
+        waiting.all += 1;
+        let before = waiting.owners.entry(owner.clone()).or_default();
+        *before += 1;
+        Some(*before)
+    }
+
+    /// What the store counted; lanes not named have nothing waiting.
+    pub fn measured(&self, counts: impl IntoIterator<Item = (Lane, usize)>) {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts: HashMap<Lane, usize> = counts.into_iter().collect();
+        lanes.retain(|lane, _| counts.contains_key(lane));
+        for (lane, all) in counts {
+            lanes.entry(lane).or_default().all = all;
+        }
+    }
+}
+
+/// The door. Cheap to clone.
+#[derive(Clone)]
+pub struct Accept {
+    store: Arc<dyn Store>,
+    broker: Arc<dyn Broker>,
+    window: Arc<Window>,
+    rings: mpsc::Sender<(Lane, Pointer)>,
+}
+
+impl Accept {
+    /// Spawns the task that rings, which ends when the last clone is dropped. `rescan_after` is how long
+    /// a published pointer may go without being claimed.
+    pub fn new(
+        store: Arc<dyn Store>,
+        broker: Arc<dyn Broker>,
+        window: Arc<Window>,
+        rescan_after: Duration,
+    ) -> Self {
+        let (rings, waiting) = mpsc::channel(RINGS_MAX);
+        tokio::spawn(ring(store.clone(), broker.clone(), waiting, rescan_after));
+        Self { store, broker, window, rings }
+    }
+
+    /// The job is durable when this returns. Its file, if it has one, must be durable before.
+    pub async fn accept(&self, mut job: NewJob) -> Result<Accepted, SubmitError> {
+        if serde_json::to_vec(&job.params).map_or(true, |bytes| bytes.len() > PARAMS_BYTES_MAX) {
+            return Err(SubmitError::ParamsTooLarge);
+        }
+        let lane = job.lane();
+        let now_due = job.run_at.is_none();
+        let rows = self.broker.caps().source == Source::Rows;
+        let turn = if now_due { self.window.take(&lane, &job.owner) } else { None };
+        job.rung = turn.filter(|_| rows);
+        let pointer = Pointer::new(job.id, job.owner.clone(), job.kind.clone(), 1, job.trace.clone());
+
+        let accepted = self.store.accept(job).await?;
+        if turn.is_some() && !accepted.again {
+            // Full: a keeper rings instead.
+            let _ = self.rings.try_send((lane, pointer));
+        }
+        Ok(accepted)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    #[error("params may be at most {PARAMS_BYTES_MAX} bytes of JSON: put what is larger in a file")]
+    ParamsTooLarge,
+    #[error(transparent)]
+    Accept(#[from] AcceptError),
+}
+
+/// Publishes what has been accepted, many at a time without a timer: whatever came while the last
+/// publish was under way.
+async fn ring(
+    store: Arc<dyn Store>,
+    broker: Arc<dyn Broker>,
+    mut waiting: mpsc::Receiver<(Lane, Pointer)>,
+    rescan_after: Duration,
+) {
+    let mut batch = Vec::new();
+    while waiting.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        let published = broker.publish(&batch).await;
+        if broker.caps().source == Source::Pointers {
+            let rung: Vec<(JobId, u32)> = batch
+                .iter()
+                .zip(&published)
+                .filter(|(_, published)| matches!(published, Published::Accepted))
+                .map(|((_, pointer), _)| (pointer.job, pointer.hint))
+                .collect();
+            // Not marked means rung once more by a keeper: harmless.
+            let _ = store.rung(&rung, rescan_after).await;
+        }
+        batch.clear();
+    }
+}

@@ -1,0 +1,257 @@
+//! What a running job sees: itself, its file, its checkpoints, and whether it should stop.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::job::lease::Lease;
+use crate::job::name::StageName;
+use crate::job::record::{Checkpoint, INLINE_BYTES_MAX, Job, Output, Progress};
+use crate::job::retry::Failure;
+
+/// What a context writes through: the worker's side of it (`worker/journal.rs`), or a test's.
+#[async_trait]
+pub trait Journal: Send + Sync {
+    /// Shows the progress soon, dropping what comes faster than people read. Never fails a job.
+    fn progress(&self, progress: Progress);
+
+    /// The stage is kept. Fenced.
+    async fn checkpoint(&self, checkpoint: Checkpoint) -> Result<(), JournalError>;
+
+    /// A file of this job and attempt, invisible until the job's row names it. Answers its full name.
+    async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<Output, JournalError>;
+
+    /// The whole of a file that [`Journal::put`] wrote in this or an earlier attempt.
+    async fn get(&self, output: &Output) -> Result<Vec<u8>, JournalError>;
+
+    /// The job's source, opened for reading.
+    async fn open(&self, file: &str) -> Result<std::fs::File, JournalError>;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another may be running the job: stop, nothing more will be written.
+    #[error("the lease is lost")]
+    LeaseLost,
+    #[error("the file is gone")]
+    Missing,
+    #[error("a kept file's name may have a-z, 0-9, '.', '_' and '-' only")]
+    BadName,
+    #[error("the database or the file store cannot be reached")]
+    Unavailable,
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        match &error {
+            JournalError::LeaseLost => Failure::cancelled(),
+            JournalError::Missing => Failure::stale("source-gone", "The file that the job works on is gone."),
+            JournalError::BadName => Failure::terminal("file-name", error.to_string()),
+            JournalError::Unavailable => Failure::retryable(
+                "storage-unavailable",
+                "The database or the file store could not be reached.",
+            ),
+        }
+    }
+}
+
+/// Why a job should stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stopped {
+    /// Its owner asked.
+    Cancelled = 1,
+    /// It took longer than its kind allows.
+    Timeout = 2,
+    /// The worker is going away; another will run the job.
+    Draining = 3,
+    /// Another may be running it already.
+    LeaseLost = 4,
+}
+
+/// Handed to a handler for one attempt. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    job: Job,
+    lease: Lease,
+    journal: Arc<dyn Journal>,
+    done: Vec<Checkpoint>,
+    stop: CancellationToken,
+    why: AtomicU8,
+    deadline: Instant,
+}
+
+impl Context {
+    /// `done` are the checkpoints of earlier attempts; `timeout` counts from now.
+    pub fn new(
+        job: Job,
+        lease: Lease,
+        journal: Arc<dyn Journal>,
+        done: Vec<Checkpoint>,
+        timeout: Duration,
+    ) -> Self {
+        let deadline = Instant::now() + timeout;
+        let inner = Inner {
+            job,
+            lease,
+            journal,
+            done,
+            stop: CancellationToken::new(),
+            why: AtomicU8::new(0),
+            deadline,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub fn job(&self) -> &Job {
+        &self.inner.job
+    }
+
+    pub fn lease(&self) -> &Lease {
+        &self.inner.lease
+    }
+
+    /// When the attempt is asked to stop.
+    pub fn deadline(&self) -> Instant {
+        self.inner.deadline
+    }
+
+    /// For calls to the outside: the same in every attempt, so that the callee can tell a repetition.
+    pub fn idempotency_key(&self, stage: &str) -> String {
+        format!("{}/{stage}", self.inner.job.id)
+    }
+
+    /// Tells people how far the present stage has come. Costs nothing when called often.
+    pub fn progress(&self, done: u64, of: u64) {
+        self.stage_progress("", done, of);
+    }
+
+    pub fn stage_progress(&self, stage: &str, done: u64, of: u64) {
+        self.inner.journal.progress(Progress { stage: stage.to_owned(), done, of });
+    }
+
+    /// Runs a part of the work once: where an earlier attempt has done it, its output is given back
+    /// without running it again.
+    pub async fn stage<T, F, Fut>(&self, name: &str, work: F) -> Result<T, Failure>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        F: FnOnce() -> Fut + Send,
+        Fut: Future<Output = Result<T, Failure>> + Send,
+    {
+        let stage = StageName::new(name)
+            .map_err(|bad| Failure::terminal("stage-name", format!("A stage is badly named: {bad}.")))?;
+        if let Some(earlier) = self.inner.done.iter().find(|checkpoint| checkpoint.stage == name) {
+            // A checkpoint of an older program that cannot be read any more is done again.
+            if let Some(output) = self.recall(&earlier.output).await? {
+                return Ok(output);
+            }
+        }
+        self.check()?;
+        self.stage_progress(name, 0, 0);
+        let began = Instant::now();
+        let made = work().await?;
+        let encoded = encode(&made)?;
+        let output = self.keep_as(&format!("stage-{name}.json"), encoded).await?;
+        let checkpoint = Checkpoint { stage: stage.into(), output, took: began.elapsed() };
+        self.inner.journal.checkpoint(checkpoint).await?;
+        Ok(made)
+    }
+
+    /// Stages done in earlier attempts, with how long each took.
+    pub fn done(&self) -> &[Checkpoint] {
+        &self.inner.done
+    }
+
+    /// The job's file, opened for reading; stale where it is gone.
+    pub async fn source(&self) -> Result<std::fs::File, Failure> {
+        let Some(source) = &self.inner.job.source else {
+            return Err(Failure::terminal("source-none", "The job has no file to work on."));
+        };
+        Ok(self.inner.journal.open(&source.file).await?)
+    }
+
+    /// Keeps a value of this attempt: in the row where it is small, else as a file.
+    pub async fn keep<T: Serialize + Send>(&self, value: T) -> Result<Output, Failure> {
+        let encoded = encode(&value)?;
+        drop(value);
+        self.keep_as("result.json", encoded).await
+    }
+
+    /// Keeps bytes of this attempt as a file, whatever their size.
+    pub async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<Output, Failure> {
+        Ok(self.inner.journal.put(name, bytes).await?)
+    }
+
+    async fn keep_as(&self, name: &str, encoded: Vec<u8>) -> Result<Output, Failure> {
+        if encoded.len() > INLINE_BYTES_MAX {
+            return self.put(name, encoded).await;
+        }
+        let value = serde_json::from_slice(&encoded).expect("what was just written as JSON is JSON");
+        Ok(Output::Inline(value))
+    }
+
+    async fn recall<T: DeserializeOwned>(&self, output: &Output) -> Result<Option<T>, Failure> {
+        Ok(match output {
+            Output::Inline(value) => serde_json::from_value(value.clone()).ok(),
+            Output::File { .. } => match self.inner.journal.get(output).await {
+                Ok(bytes) => serde_json::from_slice(&bytes).ok(),
+                Err(JournalError::Missing) => None,
+                Err(error) => return Err(error.into()),
+            },
+        })
+    }
+
+    /// Resolves once the job should stop; [`Context::why_stopped`] says why.
+    pub async fn stopped(&self) {
+        self.inner.stop.cancelled().await;
+    }
+
+    /// For code that takes a token.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.inner.stop.clone()
+    }
+
+    pub fn why_stopped(&self) -> Option<Stopped> {
+        match self.inner.why.load(Ordering::Acquire) {
+            1 => Some(Stopped::Cancelled),
+            2 => Some(Stopped::Timeout),
+            3 => Some(Stopped::Draining),
+            4 => Some(Stopped::LeaseLost),
+            _ => None,
+        }
+    }
+
+    /// For handlers that loop: an error once the job should stop.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.why_stopped() {
+            None => Ok(()),
+            Some(Stopped::Timeout) => Err(Failure::timeout("The job took longer than its kind allows.")),
+            Some(_) => Err(Failure::cancelled()),
+        }
+    }
+
+    /// Asks the job to stop. A lost lease outranks any other reason; otherwise the first one stays.
+    pub fn stop(&self, why: Stopped) {
+        if why == Stopped::LeaseLost {
+            self.inner.why.store(why as u8, Ordering::Release);
+        } else {
+            let _ = self.inner.why.compare_exchange(0, why as u8, Ordering::AcqRel, Ordering::Acquire);
+        }
+        self.inner.stop.cancel();
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Failure> {
+    serde_json::to_vec(value)
+        .map_err(|_| Failure::terminal("output-not-json", "What the handler made cannot be written as JSON."))
+}
