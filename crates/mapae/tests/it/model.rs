@@ -50,7 +50,7 @@ fn worlds() -> Vec<(&'static str, Plan)> {
         ("one job of three attempts, two faults", Plan { attempts: 3, ..WORLD }),
         ("acknowledged at the claim, three faults", Plan { at_claim: true, budget: 3, ..WORLD }),
         ("two jobs acknowledged at the claim", Plan { at_claim: true, jobs: 2, budget: 1, ..WORLD }),
-        ("two jobs, a crash and a freeze", Plan { jobs: 2, faults: fault::CRASH | fault::FREEZE, ..WORLD }),
+        ("two jobs, two crashes", Plan { jobs: 2, faults: fault::CRASH, ..WORLD }),
         ("a deadline, two faults", Plan { deadline: true, ..WORLD }),
         ("events sent from the outbox, two faults", Plan { relay: true, ..WORLD }),
         (
