@@ -39,11 +39,14 @@ fn situations() -> Vec<(&'static str, Life)> {
         attempt: 1,
         epoch: 4,
         sequence: 9,
+        throttled: 2,
         settled_by: Some(MINE),
         ..ready.clone()
     };
     vec![
         ("ready", ready.clone()),
+        ("rung", Life { status: Status::Pending { hint: 1, ring_at: NOW + seconds(9) }, ..ready.clone() }),
+        ("rung long ago", Life { status: Status::Pending { hint: 1, ring_at: NOW }, ..ready.clone() }),
         (
             "put off",
             Life { attempt: 1, settled_by: Some(MINE), ..Life::accepted(NOW + seconds(60), 3, None) },
@@ -62,6 +65,10 @@ fn situations() -> Vec<(&'static str, Life)> {
         ("cancelled", ended(End::Cancelled)),
         ("stale", ended(End::Stale)),
     ]
+}
+
+fn situation(name: &str) -> Life {
+    situations().into_iter().find(|(known, _)| *known == name).expect("there is such a situation").1
 }
 
 fn steps() -> Vec<(&'static str, Step)> {
@@ -239,7 +246,7 @@ fn a_downstream_that_is_always_busy_fails_the_job_in_the_end() {
 
 #[test]
 fn what_would_begin_after_the_deadline_fails_at_once() {
-    let overdue_soon = Life { deadline: Some(NOW + seconds(5)), ..situations()[3].1.clone() };
+    let overdue_soon = Life { deadline: Some(NOW + seconds(5)), ..situation("running") };
     let delay = seconds(7);
     for verdict in
         [Verdict::Retry { failure: failure(), delay }, Verdict::Throttle { failure: failure(), delay }]
@@ -253,7 +260,7 @@ fn what_would_begin_after_the_deadline_fails_at_once() {
 
 #[test]
 fn a_redriven_job_forgets_a_deadline_that_has_passed_and_keeps_one_that_has_not() {
-    let failed = situations().into_iter().find(|(name, _)| *name == "failed").unwrap().1;
+    let failed = situation("failed");
     for (deadline, kept) in [(NOW, None), (NOW + seconds(1), Some(NOW + seconds(1)))] {
         let life = Life { deadline: Some(deadline), ..failed.clone() };
         assert_eq!(life.after(&Step::Redrive, NOW).unwrap().0.deadline, kept);

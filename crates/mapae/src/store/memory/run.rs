@@ -184,11 +184,8 @@ impl Tables {
         }
     }
 
-    /// The rung jobs of a lane, in the order of their turns.
+    /// The rung jobs of a lane, in the order of their turns. Where it is paused, claiming them says so.
     fn rung_in(&self, quota: &LaneQuota) -> Vec<(JobId, Owner)> {
-        if self.paused.contains(&quota.lane) {
-            return Vec::new();
-        }
         let now = self.now();
         let rung = |row: &&super::Row| {
             row.hint().is_some_and(|hint| hint > 0) && row.life.due_at <= now && row.new.lane() == quota.lane

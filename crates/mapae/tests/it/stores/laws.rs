@@ -44,6 +44,17 @@ impl Bench {
         assert_eq!(self.settle(&held.lease, verdict).await.unwrap(), State::Failed);
     }
 
+    async fn send_all(&self) {
+        loop {
+            let unsent = self.store.unsent(1000).await.unwrap();
+            if unsent.is_empty() {
+                return;
+            }
+            let unsent: Vec<_> = unsent.iter().map(|event| (event.job, event.sequence)).collect();
+            self.store.sent(&unsent).await.unwrap();
+        }
+    }
+
     async fn prune(&self, after: Duration) -> Pruned {
         let retention = Retention { finished: after, failed: after, memory: 1000 * LEASE };
         self.store.prune(&retention, 1000).await.unwrap()
@@ -298,6 +309,8 @@ async fn a_deleted_job_is_unreadable_at_once_and_buried_after_it_ends() {
 
         assert_eq!(bench.settle(&held.lease, Verdict::Succeed).await.unwrap(), State::Cancelled);
         assert_eq!(bench.try_claim(worker.holder(), id).await, Claim::Stale);
+        assert_eq!(bench.prune(1000 * LEASE).await, Pruned::default(), "its events are not sent yet");
+        bench.send_all().await;
         assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
         assert_eq!(bench.try_claim(worker.holder(), id).await, Claim::Stale);
         assert_eq!(bench.store.referenced(&files).await.unwrap(), Vec::<String>::new());
@@ -594,6 +607,8 @@ async fn a_paused_lane_gives_nothing() {
             (bench.accept(job()).await, bench.accept(job()).await, bench.accept(job()).await);
         let worker = bench.join("w").await;
         let held = bench.claim(worker.holder(), running).await;
+        let lost = bench.accept(job()).await;
+        bench.claim(worker.holder(), lost).await;
         let one = RingPlan { max: 1, ..plan() };
         assert_eq!(bench.store.ring(&one).await.unwrap()[0].job, rung);
 
@@ -603,6 +618,11 @@ async fn a_paused_lane_gives_nothing() {
         bench.harness.pass(2 * LEASE).await;
         assert_eq!(bench.ring().await, []);
         assert_eq!(bench.try_claim(worker.holder(), unrung).await, Claim::Paused);
+        assert_eq!(
+            bench.try_claim(worker.holder(), lost).await,
+            Claim::Paused,
+            "nor one whose lease ran out"
+        );
         let none = bench.store.claim_rung(worker.holder(), &quota(lane()), 9, LEASE).await.unwrap();
         assert_eq!(none, []);
         assert_eq!(bench.settle(&held.lease, Verdict::Succeed).await.unwrap(), State::Succeeded);
@@ -756,6 +776,48 @@ async fn concurrent_claimers_of_rung_jobs_share_them_without_overlap() {
         }
         assert_eq!(held.len(), 60);
         assert_eq!(held.iter().collect::<HashSet<_>>().len(), 60);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rung_jobs_are_claimed_in_the_order_they_were_rung() {
+    everywhere(async |bench| {
+        let run_at = Some(bench.store.now().await.unwrap() + LEASE);
+        let later = bench.accept(NewJob { run_at, ..job() }).await;
+        let sooner = bench.accept(job()).await;
+        assert_eq!(bench.ring().await.len(), 1);
+        bench.harness.pass(LEASE).await;
+        let plan = RingPlan { again: 100 * LEASE, ..plan() };
+        bench.store.rung(&[(sooner, 1)], 100 * LEASE).await.unwrap();
+        assert_eq!(bench.store.ring(&plan).await.unwrap().len(), 1);
+
+        let worker = bench.join("w").await;
+        let mut order = Vec::new();
+        for _ in 0..3 {
+            let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 1, LEASE).await.unwrap();
+            order.extend(held.into_iter().map(|holding| holding.job.id));
+        }
+        assert_eq!(order, [sooner, later]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_newcomers_job_comes_next_however_much_of_anothers_waits() {
+    everywhere(async |bench| {
+        for _ in 0..20 {
+            bench.accept(job()).await;
+        }
+        assert_eq!(bench.ring().await.len(), 20);
+        let newcomer = bench.accept(NewJob { owner: owner("globex"), ..job() }).await;
+        assert_eq!(bench.ring().await.len(), 1);
+        let worker = bench.join("w").await;
+        let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 3, LEASE).await.unwrap();
+        assert!(held.iter().any(|holding| holding.job.id == newcomer));
+        let waiting = bench.store.windows(100).await.unwrap();
+        assert_eq!(waiting, [(lane(), 18)]);
+        assert_eq!(bench.store.windows(5).await.unwrap(), [(lane(), 5)], "counted up to the cap");
     })
     .await;
 }

@@ -96,14 +96,15 @@ impl Known {
         }
         let ended = |state| self.life.state() == state;
         match step {
-            Step::Settle { verdict, .. } if !ended(State::Cancelled) => {
-                if let Verdict::Retry { failure, .. }
-                | Verdict::Throttle { failure, .. }
-                | Verdict::Fail { failure }
-                | Verdict::Stale { failure } = verdict
-                {
-                    self.failure = Some((failure.code.clone(), before.attempt));
-                }
+            Step::Settle {
+                verdict:
+                    Verdict::Retry { failure, .. }
+                    | Verdict::Throttle { failure, .. }
+                    | Verdict::Fail { failure }
+                    | Verdict::Stale { failure },
+                ..
+            } if !ended(State::Cancelled) => {
+                self.failure = Some((failure.code.clone(), before.attempt));
             }
             Step::Claim { .. } | Step::Expire | Step::Reap { .. } if ended(State::Failed) => {
                 let spent = before.state() == State::Running && before.attempt >= before.attempts_max;
@@ -285,10 +286,13 @@ impl Walk<'_> {
             if known.gone {
                 continue;
             }
-            if let Status::Pending { hint, ring_at } = &mut known.life.status
-                && hint == told
+            // Whoever accepts a job publishes first: its row may be marked only here.
+            if known.life.due_at <= now
+                && let Status::Pending { hint, ring_at } = &mut known.life.status
+                && *hint <= *told
             {
-                *ring_at = now + age * (1 << (*hint - 1));
+                *hint = *told;
+                *ring_at = now + age * (1 << (*told - 1));
             }
         }
     }
@@ -324,7 +328,7 @@ impl Walk<'_> {
             return vec![Answer::Finished(known.life.state())];
         }
         let step = Step::Claim { holder, token, lease };
-        let answer = match known.life.after(&step, now) {
+        match known.life.after(&step, now) {
             Err(Refused::NotDue(at)) if paused => vec![Answer::NotDue(at), Answer::Paused],
             Err(Refused::NotDue(at)) => vec![Answer::NotDue(at)],
             Err(Refused::Busy(until)) => vec![Answer::Busy(until)],
@@ -338,8 +342,7 @@ impl Walk<'_> {
                     ended => Answer::Finished(ended),
                 }]
             }
-        };
-        answer
+        }
     }
 
     fn assert_holding(&mut self, place: usize, worker: usize, holding: &Holding, lease: Duration) {
@@ -726,7 +729,8 @@ impl Walk<'_> {
             let Some(finished_at) = known.finished_at else { continue };
             let kept =
                 if known.life.state() == State::Failed { retention.failed } else { retention.finished };
-            if known.life.delete_asked || finished_at + kept <= now {
+            let told = known.sent == known.life.sequence;
+            if (known.life.delete_asked && told) || finished_at + kept <= now {
                 known.gone = true;
                 count += 1;
                 buried += usize::from(known.life.delete_asked);
@@ -818,7 +822,7 @@ impl Walk<'_> {
             assert!(job.started_at.is_some());
             assert_eq!(job.progress, known.progress, "of job {place}");
         }
-        if life.state() != State::Cancelled {
+        if !matches!(life.state(), State::Cancelled | State::Succeeded) {
             let failure = job.failure.as_ref().map(|failure| (failure.code.clone(), failure.attempt));
             assert_eq!(failure, known.failure, "the failure of job {place}");
         }
