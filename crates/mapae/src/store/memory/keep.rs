@@ -210,11 +210,6 @@ impl Tables {
         self.workers.get(&holder.name).is_some_and(|worker| worker.row.holder != *holder || !worker.present)
     }
 
-    fn all_sent(&self, id: JobId) -> bool {
-        let mut told = self.events.iter().filter(|event| event.job == id);
-        told.all(|event| self.sent.contains(&(id, event.sequence)))
-    }
-
     fn prune(&mut self, retention: &Retention, max: usize) -> Pruned {
         let now = self.now();
         let mut pruned = Pruned::default();
@@ -224,8 +219,7 @@ impl Tables {
             let row = &self.jobs[&id];
             let kept = if row.life.state() == State::Failed { retention.failed } else { retention.finished };
             let past = row.finished_at.is_some_and(|at| at + kept <= now);
-            if pruned.buried + pruned.expired == max || !(past || row.life.delete_asked && self.all_sent(id))
-            {
+            if pruned.buried + pruned.expired == max || !(past || row.life.delete_asked) {
                 continue;
             }
             let row = self.jobs.remove(&id).expect("it was just looked at");

@@ -729,8 +729,7 @@ impl Walk<'_> {
             let Some(finished_at) = known.finished_at else { continue };
             let kept =
                 if known.life.state() == State::Failed { retention.failed } else { retention.finished };
-            let told = known.sent == known.life.sequence;
-            if (known.life.delete_asked && told) || finished_at + kept <= now {
+            if known.life.delete_asked || finished_at + kept <= now {
                 known.gone = true;
                 count += 1;
                 buried += usize::from(known.life.delete_asked);
