@@ -164,19 +164,13 @@ impl Tables {
         })
     }
 
-    /// A pointer that carried the hint `told` is with the broker. Its row may not have been marked yet:
-    /// whoever accepts a job publishes first and marks after.
+    /// A pointer that carried the hint `told` is with the broker.
     fn rung(&mut self, id: JobId, told: u32, age: Duration) {
         let now = self.now();
         let Some(row) = self.jobs.get_mut(&id) else { return };
-        if row.life.due_at <= now
-            && let Status::Pending { hint, ring_at } = &mut row.life.status
-            && *hint <= told
+        if let Status::Pending { hint, ring_at } = &mut row.life.status
+            && *hint == told
         {
-            if *hint == 0 {
-                row.turn = 0;
-            }
-            *hint = told;
             *ring_at = now + age.saturating_mul(1 << told.saturating_sub(1).min(20));
         }
     }

@@ -286,12 +286,9 @@ impl Walk<'_> {
             if known.gone {
                 continue;
             }
-            // Whoever accepts a job publishes first: its row may be marked only here.
-            if known.life.due_at <= now
-                && let Status::Pending { hint, ring_at } = &mut known.life.status
-                && *hint <= *told
+            if let Status::Pending { hint, ring_at } = &mut known.life.status
+                && *hint == *told
             {
-                *hint = *told;
                 *ring_at = now + age * (1 << (*told - 1));
             }
         }
