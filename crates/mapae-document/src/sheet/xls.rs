@@ -69,6 +69,7 @@ type Extent = [u32; 4];
 
 fn asked(mut records: &[u8]) -> Asked {
     let (mut asked, mut extent): (Asked, Option<Extent>) = (Asked::default(), None);
+    let mut globals = true;
     while let Some((header, rest)) = records.split_first_chunk::<4>() {
         let kind = u16::from_le_bytes([header[0], header[1]]);
         let length = usize::from(u16::from_le_bytes([header[2], header[3]]));
@@ -77,6 +78,10 @@ fn asked(mut records: &[u8]) -> Asked {
         match kind {
             // BOF: another sheet begins.
             0x0809 => asked.dense += extent.take().map_or(0, area),
+            // FILEPASS: what follows is encrypted, and the reader will say so.
+            0x002f if globals && word(body, 0) != Some(0) => return Asked::default(),
+            // EOF
+            0x000a => globals = false,
             // DIMENSIONS
             0x0200 => asked.declared = asked.declared.max(declared(body).map_or(0, area)),
             // FORMULA, NUMBER, LABEL, BOOLERR, RSTRING, LABELSST, RK
