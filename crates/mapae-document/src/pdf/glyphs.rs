@@ -135,12 +135,16 @@ impl<'c> GlyphDevice<'c> {
     }
 }
 
+/// Latin ligatures as the letters a reader would type to find the word.
+const LIGATURES: [&str; 7] = ["ff", "fi", "fl", "ffi", "ffl", "st", "st"];
+
 /// Control characters separate words and are never text.
 fn push_char(text: &mut String, c: char) {
     match c {
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{a0}' => text.push(' '),
         // Soft hyphens and byte order marks show nothing.
         '\u{ad}' | '\u{feff}' => {}
+        '\u{fb00}'..='\u{fb06}' => text.push_str(LIGATURES[c as usize - 0xfb00]),
         c => text.push(c),
     }
 }
