@@ -6,7 +6,7 @@ mod pdf;
 mod workbook;
 
 /// Name and bytes of every sample.
-pub fn all() -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn all() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("budget-2026.pdf", budget::pdf()),
         ("library-report.pdf", library::pdf()),

@@ -6,7 +6,7 @@ const LEFT: f64 = 60.0;
 const WIDTH: f64 = 475.0;
 const SIZE: f64 = 10.5;
 
-pub fn pdf() -> Vec<u8> {
+pub(crate) fn pdf() -> Vec<u8> {
     file("2026년도 가람시 예산 보고서", vec![first(), second()])
 }
 

@@ -6,7 +6,7 @@ const LEFT: f64 = 64.0;
 const WIDTH: f64 = 467.0;
 const SIZE: f64 = 10.5;
 
-pub fn pdf() -> Vec<u8> {
+pub(crate) fn pdf() -> Vec<u8> {
     file("Garam City Library: Annual Report 2025", vec![first(), second()])
 }
 

@@ -4,11 +4,11 @@
 use std::fmt::Write;
 
 /// Width and height of A4, points.
-pub const A4: (f64, f64) = (595.0, 842.0);
+pub(crate) const A4: (f64, f64) = (595.0, 842.0);
 
 /// The fonts of the samples.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Font {
+pub(crate) enum Font {
     /// A Korean gothic, Hangul and Latin.
     Korean,
     Helvetica,
@@ -25,7 +25,7 @@ impl Font {
     }
 
     /// Width of `text` at size 1.
-    pub fn width(self, text: &str) -> f64 {
+    pub(crate) fn width(self, text: &str) -> f64 {
         let width = |c: char| match self {
             Self::Korean if c.is_ascii() => 500,
             Self::Korean => 1000,
@@ -74,7 +74,7 @@ const HELVETICA: [u32; 95] = [
 
 /// Which side of a place the text is put on.
 #[derive(Clone, Copy)]
-pub enum Align {
+pub(crate) enum Align {
     Left,
     Center,
     Right,
@@ -82,12 +82,12 @@ pub enum Align {
 
 /// The marks of one page.
 #[derive(Default)]
-pub struct Page {
+pub(crate) struct Page {
     operators: String,
 }
 
 impl Page {
-    pub fn text(&mut self, font: Font, size: f64, (x, y): (f64, f64), align: Align, text: &str) {
+    pub(crate) fn text(&mut self, font: Font, size: f64, (x, y): (f64, f64), align: Align, text: &str) {
         let width = font.width(text) * size;
         let x = match align {
             Align::Left => x,
@@ -103,7 +103,7 @@ impl Page {
     }
 
     /// Breaks `text` between words into lines of `width`; answers where the next line would go.
-    pub fn paragraph(&mut self, font: Font, size: f64, (x, y): (f64, f64), width: f64, text: &str) -> f64 {
+    pub(crate) fn paragraph(&mut self, font: Font, size: f64, (x, y): (f64, f64), width: f64, text: &str) -> f64 {
         let mut y = y;
         let mut line = String::new();
         for word in text.split(' ') {
@@ -120,13 +120,13 @@ impl Page {
         y - size * 1.6
     }
 
-    pub fn line(&mut self, (x0, y0): (f64, f64), (x1, y1): (f64, f64)) {
+    pub(crate) fn line(&mut self, (x0, y0): (f64, f64), (x1, y1): (f64, f64)) {
         let _ = writeln!(self.operators, "0.6 w {x0:.2} {y0:.2} m {x1:.2} {y1:.2} l S");
     }
 }
 
 /// A file of these pages.
-pub fn file(title: &str, pages: Vec<Page>) -> Vec<u8> {
+pub(crate) fn file(title: &str, pages: Vec<Page>) -> Vec<u8> {
     // Objects 1 to 8 are fixed; every page has two more.
     let page_id = |i: usize| 9 + 2 * i;
     let kids: Vec<String> = (0..pages.len()).map(|i| format!("{} 0 R", page_id(i))).collect();
@@ -135,7 +135,7 @@ pub fn file(title: &str, pages: Vec<Page>) -> Vec<u8> {
         "<< /Type /Catalog /Pages 2 0 R >>".to_owned(),
         format!("<< /Type /Pages /Kids [{}] /Count {} >>", kids.join(" "), pages.len()),
         "<< /Font << /K 4 0 R /H 6 0 R /B 7 0 R >> >>".to_owned(),
-        "<< /Type /Font /Subtype /Type0 /BaseFont /HYGoThic-Medium-UniKS-UCS2-H /Encoding /UniKS-UCS2-H \
+        "<< /Type /Font /Subtype /Type0 /BaseFont /HYGoThic-Medium-UniKS-UTF16-H /Encoding /UniKS-UTF16-H \
          /DescendantFonts [5 0 R] >>"
             .to_owned(),
         "<< /Type /Font /Subtype /CIDFontType0 /BaseFont /HYGoThic-Medium /DW 1000 /W [1 95 500] \

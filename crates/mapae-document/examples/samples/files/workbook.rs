@@ -12,7 +12,7 @@ const PERCENT: u32 = 2;
 const DATE: u32 = 3;
 const TIME: u32 = 4;
 
-pub fn xlsx() -> Vec<u8> {
+pub(crate) fn xlsx() -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
     let parts = [
         ("[Content_Types].xml", CONTENT_TYPES.to_owned()),
