@@ -103,7 +103,14 @@ impl Page {
     }
 
     /// Breaks `text` between words into lines of `width`; answers where the next line would go.
-    pub(crate) fn paragraph(&mut self, font: Font, size: f64, (x, y): (f64, f64), width: f64, text: &str) -> f64 {
+    pub(crate) fn paragraph(
+        &mut self,
+        font: Font,
+        size: f64,
+        (x, y): (f64, f64),
+        width: f64,
+        text: &str,
+    ) -> f64 {
         let mut y = y;
         let mut line = String::new();
         for word in text.split(' ') {
