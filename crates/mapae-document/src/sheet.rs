@@ -37,7 +37,7 @@ pub(crate) fn read(kind: Kind, data: &[u8], name: &str, limits: &Limits) -> Resu
         Kind::Ods => ods::read(data, limits, &mut book)?,
         Kind::Csv => csv::read(data, name, None, &mut book)?,
         Kind::Tsv => csv::read(data, name, Some('\t'), &mut book)?,
-        Kind::Pdf | Kind::Text => return Err(DocumentError::Unsupported),
+        Kind::Pdf | Kind::Text | Kind::Protected => return Err(DocumentError::Unsupported),
     }
     Ok(book.finish())
 }

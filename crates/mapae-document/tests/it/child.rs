@@ -68,6 +68,28 @@ async fn gone(group: Pid) {
     panic!("the child or something it started is still there");
 }
 
+#[test]
+fn a_child_whose_parent_is_killed_ends_too() {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    // The child waits for its request, which never comes; the shell waits for the child.
+    let mut parent = Command::new("/bin/sh")
+        .args(["-c", "\"$0\" document-child $$ & wait", env!("CARGO_BIN_EXE_document-child")])
+        .stdout(Stdio::from(OwnedFd::from(theirs)))
+        .spawn()
+        .unwrap();
+    ours.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    assert!(ours.read(&mut [0]).is_err(), "the child is there and silent");
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    // The end of the stream: nobody holds the other side any more.
+    ours.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(ours.read(&mut [0]).unwrap(), 0);
+}
+
 #[tokio::test]
 async fn an_answer_longer_than_allowed_is_not_read() {
     let limits = Limits { wall: Duration::from_secs(20), ..Limits::default() };

@@ -1,5 +1,7 @@
 //! The crate from outside: real files in, through a real child, documents or errors out.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test that cannot go on stops the test")]
+
 mod child;
 mod errors;
 mod make;

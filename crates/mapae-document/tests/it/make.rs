@@ -186,3 +186,66 @@ pub(crate) fn compound(streams: &[(&str, &[u8])]) -> Vec<u8> {
     }
     file.into_inner().into_inner()
 }
+
+/// `package` protected with `password` as Excel does it: AES-256 in chained blocks, SHA-512.
+pub(crate) fn protected(package: &[u8], password: &str) -> Vec<u8> {
+    use aes::cipher::{BlockCipherEncrypt, KeyInit};
+    use sha2::Sha512;
+
+    const SALT: [u8; 16] = *b"a salt of 16 by.";
+    const KEY: [u8; 32] = *b"the key of the content, 32 bytes";
+    const SPIN: u32 = 1000;
+    let hash = |parts: &[&[u8]]| Sha512::digest(parts.concat()).to_vec();
+    let encrypt = |key: &[u8], iv: &[u8], data: &[u8]| {
+        let cipher = aes::Aes256::new_from_slice(&key[..32]).unwrap();
+        let mut data = data.to_vec();
+        data.resize(data.len().div_ceil(16) * 16, 0);
+        let mut before = iv[..16].to_vec();
+        for block in data.chunks_exact_mut(16) {
+            block.iter_mut().zip(&before).for_each(|(b, x)| *b ^= x);
+            cipher.encrypt_block((&mut *block).try_into().unwrap());
+            before = block.to_vec();
+        }
+        data
+    };
+    let utf16: Vec<u8> = password.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let mut spun = hash(&[&SALT, &utf16]);
+    for round in 0..SPIN {
+        spun = hash(&[&round.to_le_bytes(), &spun]);
+    }
+    let sealed =
+        |purpose: u64, value: &[u8]| base64(&encrypt(&hash(&[&spun, &purpose.to_be_bytes()]), &SALT, value));
+    let salt = base64(&SALT);
+    let common = format!(
+        "saltSize=\"16\" blockSize=\"16\" keyBits=\"256\" hashSize=\"64\" cipherAlgorithm=\"AES\" \
+         cipherChaining=\"ChainingModeCBC\" hashAlgorithm=\"SHA512\" saltValue=\"{salt}\""
+    );
+    let verifier = b"sixteen of bytes";
+    let xml = format!(
+        "<encryption xmlns:p=\"p\"><keyData {common}/><keyEncryptors><keyEncryptor><p:encryptedKey \
+         spinCount=\"{SPIN}\" {common} encryptedVerifierHashInput=\"{}\" encryptedVerifierHashValue=\"{}\" \
+         encryptedKeyValue=\"{}\"/></keyEncryptor></keyEncryptors></encryption>",
+        sealed(0xfea7_d276_3b4b_9e79, verifier),
+        sealed(0xd7aa_0f6d_3061_344e, &hash(&[verifier])),
+        sealed(0x146e_0be7_abac_d0d6, &KEY),
+    );
+    let mut content = (package.len() as u64).to_le_bytes().to_vec();
+    for (segment, number) in package.chunks(4096).zip(0u32..) {
+        content.extend(encrypt(&KEY, &hash(&[&SALT, &number.to_le_bytes()]), segment));
+    }
+    let info = [&[4, 0, 4, 0, 0x40, 0, 0, 0][..], xml.as_bytes()].concat();
+    compound(&[("/EncryptionInfo", &info), ("/EncryptedPackage", &content)])
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let bits = (0..3).fold(0u32, |bits, i| bits << 8 | u32::from(*three.get(i).unwrap_or(&0)));
+        for i in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * i) & 63) as usize];
+            text.push(if i <= three.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}

@@ -171,7 +171,7 @@ pub(crate) fn file(title: &str, pages: Vec<Page>) -> Vec<u8> {
     let xref = out.len();
     let _ = write!(out, "xref\n0 {}\n0000000000 65535 f \n", objects.len() + 1);
     for offset in offsets {
-        let _ = write!(out, "{offset:010} 00000 n \n");
+        let _ = writeln!(out, "{offset:010} 00000 n ");
     }
     let size = objects.len() + 1;
     let _ = write!(out, "trailer\n<< /Size {size} /Root 1 0 R /Info 8 0 R >>\nstartxref\n{xref}\n%%EOF\n");
