@@ -99,8 +99,8 @@ impl DocumentReader {
             limits: limits.clone(),
         };
         let order = wire::framed(&order).map_err(|_| DocumentError::Unavailable)?;
-        let (mut group, socket) =
-            spawn::spawn(&self.program, file).await.map_err(|_| DocumentError::Unavailable)?;
+        let started = tokio::time::timeout(limits.wall, spawn::spawn(&self.program, file)).await;
+        let Ok(Ok((mut group, socket))) = started else { return Err(DocumentError::Unavailable) };
         let conversation = converse(&mut group, socket, &order, limits);
         let ended = match tokio::time::timeout(limits.wall, conversation).await {
             Ok(ended) => ended?,

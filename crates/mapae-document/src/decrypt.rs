@@ -32,7 +32,10 @@ pub(crate) fn package(data: &[u8], password: Option<&str>) -> Result<Vec<u8>, Do
         .map_err(damaged)?;
     let scheme = Scheme::read(&info)?;
     let given = password.filter(|p| !p.is_empty());
-    let key = scheme.key(given.unwrap_or(DEFAULT_PASSWORD))?;
+    let key = match given.map(|password| scheme.key(password)).transpose()?.flatten() {
+        Some(key) => Some(key),
+        None => scheme.key(DEFAULT_PASSWORD)?,
+    };
     let Some(key) = key else {
         return Err(if given.is_some() { DocumentError::PasswordWrong } else { DocumentError::Encrypted });
     };

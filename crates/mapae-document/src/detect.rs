@@ -139,21 +139,19 @@ fn found(data: &[u8]) -> Found {
     if matches!(data, [0x09, 0x00 | 0x02 | 0x04 | 0x08, 0x04..=0x10, 0x00, ..]) {
         return Found::Unsupported;
     }
-    const OTHERS: [&[u8]; 9] = [
-        b"\x89PNG",
-        b"\xff\xd8\xff",
-        b"GIF8",
-        b"II*\0",
-        b"MM\0*",
-        b"BM",
-        b"RIFF",
-        b"{\\rtf",
-        b"HWP Document File",
-    ];
-    if OTHERS.iter().any(|magic| data.starts_with(magic)) {
-        return Found::Unsupported;
+    const TEXTUAL: [&[u8]; 2] = [b"{\\rtf", b"HWP Document File"];
+    // A table may well begin with these letters, so they count only in what is not text.
+    const BINARY: [&[u8]; 7] = [b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"BM", b"RIFF"];
+    let starts = |magics: &[&[u8]]| magics.iter().any(|magic| data.starts_with(magic));
+    if starts(&TEXTUAL) {
+        Found::Unsupported
+    } else if is_text(data) {
+        Found::Text
+    } else if starts(&BINARY) {
+        Found::Unsupported
+    } else {
+        Found::Unknown
     }
-    if is_text(data) { Found::Text } else { Found::Unknown }
 }
 
 fn found_in_zip(data: &[u8]) -> Found {

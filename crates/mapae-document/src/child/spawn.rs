@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{OnceLock, mpsc};
@@ -52,11 +53,15 @@ fn starter() -> io::Result<mpsc::Sender<Job>> {
     let (starter, jobs) = mpsc::channel::<Job>();
     std::thread::Builder::new().name("document-starter".to_owned()).spawn(move || {
         for mut job in jobs {
-            let entered = job.runtime.enter();
-            let group = job.command.spawn().and_then(Group::of);
+            // A runtime that is being shut down may panic here, and this thread serves others as well.
+            let group = catch_unwind(AssertUnwindSafe(|| {
+                let _entered = job.runtime.enter();
+                job.command.spawn().and_then(Group::of)
+            }));
             // If the caller is gone the group is dropped here, which kills it.
-            drop(job.started.send(group));
-            drop(entered);
+            if let Ok(group) = group {
+                drop(job.started.send(group));
+            }
         }
     })?;
     // Of two threads started at once one stays; the other has no sender and ends.

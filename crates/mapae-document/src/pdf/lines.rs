@@ -16,7 +16,8 @@ const BASELINE: f64 = 0.35;
 /// The same for a raised or lowered glyph, which is smaller than its neighbours.
 const RAISED: f64 = 0.45;
 const SMALLER: f64 = 0.8;
-/// Glyphs with the same text closer than this share of their advance are one glyph, printed twice.
+/// Glyphs with the same text closer than this share of their advance are one glyph, printed twice: filled
+/// and then stroked, which the interpreter announces as two, or shifted a little for bold.
 const DOUBLE: f64 = 0.3;
 
 /// A piece of a line without a hole.
@@ -145,6 +146,6 @@ fn chunks(line: &[Framed<'_>]) -> Vec<Chunk> {
 }
 
 fn printed_twice(a: &Framed<'_>, b: &Framed<'_>) -> bool {
-    let near = DOUBLE * a.glyph.advance.min(b.glyph.advance);
+    let near = (DOUBLE * a.glyph.advance.min(b.glyph.advance)).max(0.01 * a.glyph.size);
     a.text == b.text && (b.u - a.u).abs() < near && (b.v - a.v).abs() < 0.15 * a.glyph.size
 }

@@ -20,6 +20,8 @@ async fn an_encrypted_document_asks_for_its_password_and_opens_with_it() {
     assert_eq!(wrong.unwrap_err(), DocumentError::PasswordWrong);
     let right = reader().parse(file(&pdf), with("open sesame"), &limits).await;
     assert_eq!(right.unwrap().text, "secret text");
+    let needless = reader().parse(file(&make::encrypted_pdf("open text", "")), with("wrong"), &limits).await;
+    assert_eq!(needless.unwrap().text, "open text");
 }
 
 #[tokio::test]

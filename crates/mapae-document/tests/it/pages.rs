@@ -33,6 +33,20 @@ async fn hangul_mixed_with_ascii_is_right_in_every_korean_character_map() {
 }
 
 #[tokio::test]
+async fn a_code_without_a_character_does_not_garble_what_follows() {
+    for (map, codes, text) in [
+        ("UniKS-UCS2-H", utf16("복지·교육 예산"), "복지·교육 예산"),
+        ("UniKS-UCS2-H", utf16("가é나다"), "가\u{fffd}나다"),
+        ("UniKS-UTF16-H", utf16("가é나다"), "가\u{fffd}나다"),
+        ("UniKS-UTF16-H", utf16("가\u{20000}나다"), "가\u{fffd}\u{fffd}나다"),
+        ("KSCms-UHC-H", format!("{}C9A1{}", cp949("가"), cp949("나다라")), "가\u{fffd}나다라"),
+    ] {
+        let document = pdf(&make::korean(map), &format!("BT /F1 12 Tf 50 700 Td <{codes}> Tj ET")).await;
+        assert_eq!(document.text, text, "{map}");
+    }
+}
+
+#[tokio::test]
 async fn vertical_writing_reads_down_and_then_left() {
     let codes = |text| cp949(text);
     let content = format!(

@@ -29,6 +29,33 @@ async fn two_cells_in_opposite_corners_are_two_cells() {
 }
 
 #[tokio::test]
+async fn numbers_arrive_with_every_bit() {
+    // Any doubles will do; these come from a generator without a library.
+    let mut bits = 0x9e37_79b9_7f4a_7c15u64;
+    let numbers: Vec<f64> = std::iter::repeat_with(|| {
+        bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        f64::from_bits((bits >> 12) | 0x3ff0_0000_0000_0000) - 1.0
+    })
+    .take(2000)
+    .collect();
+    let rows: String = numbers
+        .iter()
+        .enumerate()
+        .map(|(i, n)| format!("<row r=\"{r}\"><c r=\"A{r}\"><v>{n}</v></c></row>", r = i + 1))
+        .collect();
+    let document = read("a.xlsx", &make::xlsx(&format!("<sheetData>{rows}</sheetData>"))).await.unwrap();
+    for (i, number) in numbers.iter().enumerate() {
+        assert_eq!(cell(&document, i as u32, 0).value, Some(Value::Number(*number)));
+    }
+}
+
+#[tokio::test]
+async fn a_table_may_begin_like_a_picture() {
+    let document = read("a.csv", b"BMI,age\n22.5,40\n").await.unwrap();
+    assert_eq!(cells(&document)[0], (0, 0, "BMI"));
+}
+
+#[tokio::test]
 async fn an_xls_reads_like_any_other() {
     let document = read("a.xls", &make::xls(&[(0, 0, 1.5), (3, 2, -7.0)])).await.unwrap();
     assert_eq!(cells(&document), [(0, 0, "1.5"), (3, 2, "-7")]);
