@@ -37,6 +37,9 @@ use spawn::Group;
 /// The first argument of a program that is to be a child.
 pub const ARGUMENT: &str = "document-child";
 
+/// Bytes of a name, media type or password; what is longer was never meant to be one.
+const WORD_MAX: usize = 4096;
+
 /// What a caller knows about a file.
 #[derive(Clone, Default)]
 pub struct Request {
@@ -92,9 +95,12 @@ impl DocumentReader {
             Err(_) => return Err(DocumentError::Unavailable),
         }
         file.rewind().map_err(|_| DocumentError::Unavailable)?;
+        if request.password.as_ref().is_some_and(|password| password.len() > WORD_MAX) {
+            return Err(DocumentError::PasswordWrong);
+        }
         let order = wire::Order {
-            name: request.name,
-            media_type: request.media_type,
+            name: ending(&request.name).to_owned(),
+            media_type: request.media_type.filter(|media_type| media_type.len() <= WORD_MAX),
             password: request.password,
             limits: limits.clone(),
         };
@@ -118,6 +124,11 @@ impl DocumentReader {
             Ended::Died { status, out_of_memory } => Err(cause_of_death(status, out_of_memory)),
         }
     }
+}
+
+/// The end of a name, where its extension is.
+fn ending(name: &str) -> &str {
+    &name[name.ceil_char_boundary(name.len().saturating_sub(WORD_MAX))..]
 }
 
 /// How a conversation with a child ended.

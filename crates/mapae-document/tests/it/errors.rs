@@ -1,5 +1,7 @@
 //! Each way a document can be wrong has a code of its own.
 
+use std::time::Duration;
+
 use mapae_document::child::Request;
 use mapae_document::error::{DocumentError, Excess, Language};
 use mapae_document::limits::Limits;
@@ -8,6 +10,13 @@ use crate::{file, make, named, read, read_within, reader};
 
 async fn code(name: &str, bytes: &[u8]) -> &'static str {
     read(name, bytes).await.map_or_else(|error| error.code(), |_| "ok")
+}
+
+#[tokio::test]
+async fn a_name_without_end_is_cut_and_still_says_what_the_file_is() {
+    let document = read(&format!("{}.csv", "가".repeat(100_000)), b"a,b\n1,2\n").await.unwrap();
+    assert_eq!(document.source.media_type, "text/csv");
+    assert!(document.source.name.len() <= 4096);
 }
 
 #[tokio::test]
@@ -162,8 +171,11 @@ async fn a_document_that_computes_for_ever_is_too_slow() {
     };
     let forms: Vec<Vec<u8>> = (11..21).map(form).collect();
     let pdf = make::pdf("", b"/X Do", &forms);
-    let limits = Limits { cpu_seconds: 1, page_operations: u64::MAX, ..Limits::default() };
-    assert_eq!(read_within("a.pdf", &pdf, &limits).await.unwrap_err(), DocumentError::TooSlow);
+    let hour = Duration::from_secs(3600);
+    let limits = Limits { cpu_seconds: 1, wall: hour, page_operations: u64::MAX, ..Limits::default() };
+    let ended = tokio::time::timeout(Duration::from_secs(120), read_within("a.pdf", &pdf, &limits)).await;
+    let outcome = ended.expect("processor time ends it long before the clock");
+    assert_eq!(outcome.unwrap_err(), DocumentError::TooSlow);
 }
 
 #[tokio::test]
