@@ -43,6 +43,10 @@ async fn a_damaged_document_is_called_damaged() {
     assert_eq!(code("a.ods", &make::ods("<table:table><table:table-row>")).await, "document-damaged");
     let xls = make::xls(&[(0, 0, 1.0)]);
     assert_eq!(code("a.xls", &xls[..700]).await, "document-damaged");
+    // An offset of a sheet beyond the end of the stream.
+    let at = xls.windows(4).position(|w| w == [0x85, 0, 9, 0]).unwrap() + 4;
+    let elsewhere = [&xls[..at], &[0xff, 0xff, 0xff, 0x7f], &xls[at + 4..]].concat();
+    assert_eq!(code("a.xls", &elsewhere).await, "document-damaged");
 }
 
 #[tokio::test]
