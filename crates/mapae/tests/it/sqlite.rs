@@ -657,7 +657,7 @@ async fn no_statement_reads_through_a_whole_table_that_grows() {
     let mut connection = sqlx::SqliteConnection::connect(&url(&folder)).await.unwrap();
     let statements = STATEMENTS.get().unwrap().lock().unwrap().clone();
     let mut explained = 0;
-    for statement in &statements {
+    for statement in statements.iter().flat_map(|all| all.split(';')).map(str::trim) {
         let reads =
             ["with", "select", "insert", "update", "delete"].iter().any(|verb| statement.starts_with(verb));
         // Counting every job by its state looks at every job.

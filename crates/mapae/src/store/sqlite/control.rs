@@ -207,7 +207,9 @@ pub(super) async fn accept_on(tx: &mut Transaction<'_>, job: &NewJob) -> Result<
                 $15 + coalesce((select w.turn from jobs w
                                  where w.lane = $4 and w.state = 'pending' and w.hint > 0
                                  order by w.turn limit 1), 0),
-                case when $15 is not null then $12 + $16 end)
+                case when $15 is not null then $12 + $16 end);
+        insert into events (job, sequence, owner, kind, event, at, sent)
+        values ($1, 1, $2, $3, 'accepted', $12, not $17)
         ",
     )
     .bind(job.id.0)
@@ -226,10 +228,9 @@ pub(super) async fn accept_on(tx: &mut Transaction<'_>, job: &NewJob) -> Result<
     .bind(job.deadline.map(Timestamp::micros))
     // What is not due yet waits for its time before it waits in the window.
     .bind(job.rung.map(i64::from).filter(|_| due_at <= tx.now))
-    .bind(as_micros(RUNG_AGAIN));
+    .bind(as_micros(RUNG_AGAIN))
+    .bind(tx.outbox);
     tx.run(query).await?;
-    tell(tx, &[Told { job: job.id.0, event: "accepted".into(), attempt: 0, worker: None, code: None }])
-        .await?;
     Ok(Accepted { id: job.id, again: false })
 }
 

@@ -358,7 +358,8 @@ async fn refused(tx: &mut Transaction<'_>, lease: &Lease) -> Result<SettleError,
     Ok(SettleError::LeaseLost(row.map(|row| state(row.try_get("state")?)).transpose()?))
 }
 
-/// T5, T6, T6b and handing back: the event, told from the row as it was; then the state and the result.
+/// T5, T6, T6b and handing back: the event, told from the row as it was, then the state and the result;
+/// last, what the row says of who settled it.
 async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<State, SettleError> {
     let lease = &settlement.lease;
     let failure = match &settlement.verdict {
@@ -372,18 +373,7 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
         Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } => as_micros(*delay),
         _ => 0,
     };
-    let now = tx.now;
-    let held = |statement: &'static str| {
-        sqlx::query(statement)
-            .bind(lease.job.0)
-            .bind(lease.token.0)
-            .bind(verdict_name(&settlement.verdict))
-            .bind(delay)
-            .bind(failure.clone())
-            .bind(i32::try_from(THROTTLES_MAX).unwrap_or(i32::MAX))
-            .bind(now)
-    };
-    let told = held(concat!(
+    let query = sqlx::query(concat!(
         held!(),
         "
         insert into events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
@@ -393,12 +383,8 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
                     when $3 = 'throttle' then 'throttled'
                     else 'released' end,
                $7, attempt, holder, case when next <> 'cancelled' then $5->>'code' end, not $8
-          from held
+          from held;
         ",
-    ))
-    .bind(tx.outbox);
-    tx.run(told).await?;
-    let settled = held(concat!(
         held!(),
         "
         update jobs as j
@@ -408,43 +394,37 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
                attempt      = j.attempt - (held.next = 'pending' and $3 <> 'retry'),
                throttled    = j.throttled + (held.next = 'pending' and $3 = 'throttle'),
                failure      = case when held.next = 'succeeded' then null
-                                   when held.next = 'cancelled' then json_set($8, '$.attempt', j.attempt)
+                                   when held.next = 'cancelled' then json_set($9, '$.attempt', j.attempt)
                                    when $5 is null then j.failure
                                    else json_set($5, '$.attempt', j.attempt) end,
                settled_by   = j.token,
                token = null, holder = null, incarnation = null, leased_until = null, progress = null,
                sequence     = j.sequence + 1
           from held
-         where j.id = held.id and j.token = $2 and j.state = 'running'
-        returning state
+         where j.id = held.id and j.token = $2 and j.state = 'running';
+        insert into results (job, output, stored_at)
+        select id, $10, $7 from jobs
+         where id = $1 and settled_by = $2 and state = 'succeeded' and finished_at = $7 and $10 is not null
+        on conflict (job) do nothing;
+        select state, settled_by = $2 as mine from jobs where id = $1
         ",
     ))
-    .bind(json!(Failure::cancelled()));
-    let Some(row) = tx.row(settled).await? else { return settled_before(tx, lease).await };
+    .bind(lease.job.0)
+    .bind(lease.token.0)
+    .bind(verdict_name(&settlement.verdict))
+    .bind(delay)
+    .bind(failure)
+    .bind(i32::try_from(THROTTLES_MAX).unwrap_or(i32::MAX))
+    .bind(tx.now)
+    .bind(tx.outbox)
+    .bind(json!(Failure::cancelled()))
+    .bind(settlement.output.as_ref().map(|output| json!(output)));
+    let Some(row) = tx.row(query).await? else { return Err(SettleError::LeaseLost(None)) };
     let state = state(row.try_get("state").map_err(StoreError::from)?)?;
-    if let (State::Succeeded, Some(output)) = (state, &settlement.output) {
-        let query = sqlx::query(
-            "
-            insert into results (job, output, stored_at) values ($1, $2, $3)
-            on conflict (job) do update set output = excluded.output, stored_at = excluded.stored_at
-            ",
-        )
-        .bind(lease.job.0)
-        .bind(json!(output))
-        .bind(tx.now);
-        tx.run(query).await?;
-    }
-    Ok(state)
-}
-
-/// Asked before, and the answer was lost: it stands. Any other has lost its lease.
-async fn settled_before(tx: &mut Transaction<'_>, lease: &Lease) -> Result<State, SettleError> {
-    let query = sqlx::query("select state from jobs where id = $1 and settled_by = $2")
-        .bind(lease.job.0)
-        .bind(lease.token.0);
-    match tx.row(query).await? {
-        Some(row) => Ok(state(row.try_get("state").map_err(StoreError::from)?)?),
-        None => Err(refused(tx, lease).await?),
+    // Asked before, and the answer was lost: it stands. Any other has lost its lease.
+    match row.try_get("mine").map_err(StoreError::from)? {
+        Some(true) => Ok(state),
+        Some(false) | None => Err(SettleError::LeaseLost(Some(state))),
     }
 }
 

@@ -56,12 +56,14 @@ impl<'c> Transaction<'c> {
         self.connection
     }
 
-    async fn serve(&mut self, request: &mut dyn Request) -> Result<(), sqlx::Error> {
-        self.connection.execute("savepoint request").await?;
-        if !request.run(self).await {
-            self.connection.execute("rollback to request").await?;
-        }
-        self.connection.execute("release request").await?;
+    /// Runs the request in the savepoint that is open, and leaves a fresh one for the next.
+    async fn serve(&mut self, request: &mut dyn Request) -> Result<(), StoreError> {
+        let next = if request.run(self).await {
+            "release request; savepoint request"
+        } else {
+            "rollback to request"
+        };
+        self.run(sqlx::query(next)).await?;
         Ok(())
     }
 }
@@ -231,7 +233,7 @@ impl Thread {
             Some(connection) => connection,
             none => none.insert(connect(&self.options).await?),
         };
-        connection.execute("begin immediate").await?;
+        connection.execute("begin immediate; savepoint request").await?;
         Transaction::on(connection, self.outbox).await
     }
 
