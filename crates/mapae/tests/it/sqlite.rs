@@ -331,6 +331,27 @@ async fn a_dropped_member_is_gone_and_one_that_lives_is_not() {
 }
 
 #[tokio::test]
+async fn a_heartbeat_gets_through_beside_a_writer_that_never_rests() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = in_file(&folder).await;
+    let mut member = store.join(&join_as("w")).await.unwrap();
+    let beats = async {
+        for _ in 0..20 {
+            member.beat(&[], LONG, &WorkerReport::default()).await.unwrap();
+        }
+    };
+    let never = join_all((0..20).map(|_| async {
+        loop {
+            store.accept(new_job("a")).await.unwrap();
+        }
+    }));
+    tokio::select! {
+        () = beats => {}
+        _ = never => unreachable!(),
+    }
+}
+
+#[tokio::test]
 async fn a_presence_that_was_taken_away_is_taken_up_again_by_the_next_beat() {
     let folder = tempfile::tempdir().unwrap();
     let store = in_file(&folder).await;
@@ -648,6 +669,29 @@ async fn everything(store: &Sqlite, url: &str) {
     member.leave().await.unwrap();
 }
 
+/// Tables that grow, and what statements call them.
+const TABLES: [&str; 14] = [
+    "jobs",
+    "j",
+    "r",
+    "w",
+    "d",
+    "o",
+    "x",
+    "events",
+    "e",
+    "b",
+    "results",
+    "checkpoints",
+    "idempotency",
+    "tombstones",
+];
+
+/// Indexes that may be gone through: those whose length does not grow with the backlog or the history,
+/// and the one that gives a list its order and stops at its limit.
+const BOUNDED: [&str; 5] =
+    ["jobs_window", "jobs_running", "jobs_deleted", "events_unsent", "sqlite_autoindex_jobs_1"];
+
 #[tokio::test]
 async fn no_statement_reads_through_a_whole_table_that_grows() {
     tracing::subscriber::set_global_default(Statements).unwrap();
@@ -660,8 +704,10 @@ async fn no_statement_reads_through_a_whole_table_that_grows() {
     for statement in statements.iter().flat_map(|all| all.split(';')).map(str::trim) {
         let reads =
             ["with", "select", "insert", "update", "delete"].iter().any(|verb| statement.starts_with(verb));
-        // Counting every job by its state looks at every job.
-        if !reads || statement.contains("from jobs group by state") {
+        // Counting jobs looks at jobs: the statistics, and they alone.
+        let counts =
+            statement.contains("from jobs group by state") || statement.contains("live (lane, state");
+        if !reads || counts {
             continue;
         }
         explained += 1;
@@ -671,24 +717,12 @@ async fn no_statement_reads_through_a_whole_table_that_grows() {
             .unwrap();
         for step in plan {
             let step: String = step.get("detail");
-            let scans = [
-                "jobs",
-                "j",
-                "r",
-                "w",
-                "d",
-                "o",
-                "x",
-                "events",
-                "e",
-                "b",
-                "results",
-                "checkpoints",
-                "idempotency",
-                "tombstones",
-            ]
-            .iter()
-            .any(|table| step == format!("SCAN {table}"));
+            let Some((table, how)) =
+                step.strip_prefix("SCAN ").map(|rest| rest.split_once(' ').unwrap_or((rest, "")))
+            else {
+                continue;
+            };
+            let scans = TABLES.contains(&table) && !BOUNDED.iter().any(|bounded| how.contains(bounded));
             assert!(!scans, "{step}\n{statement}");
         }
     }

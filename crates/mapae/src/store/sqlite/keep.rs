@@ -34,7 +34,7 @@ macro_rules! outbox_lanes {
 }
 
 /// The end of both ways to ring: what is `taken (id, owner, due_at)` gets its turn. Binds $1 lane, $3 again,
-/// $4 now.
+/// $4 now. Without its `in` the planner goes through the whole outbox for the few that are placed.
 macro_rules! take_turns {
     () => {
         "
@@ -45,7 +45,7 @@ macro_rules! take_turns {
             ), waiting as (
                 select owner, count(*) as jobs from jobs
                  where lane = $1 and state = 'pending' and hint > 0 group by owner
-            ), placed as (
+            ), placed as materialized (
                 select t.id, base.turn + coalesce(mine.jobs, 0) - 1
                            + row_number() over (partition by t.owner order by t.due_at, t.id) as turn
                   from taken t
@@ -55,7 +55,8 @@ macro_rules! take_turns {
             update jobs as j
                set hint = 1, turn = placed.turn, ring_at = $4 + $3
               from placed
-             where j.id = placed.id and j.state = 'pending' and j.hint = 0 and j.due_at <= $4
+             where j.id in (select id from placed) and j.id = placed.id
+               and j.state = 'pending' and j.hint = 0 and j.due_at <= $4
             returning id, owner, lane, hint, trace, turn
         "
     };

@@ -132,13 +132,16 @@ impl SqliteMember {
             .collect())
     }
 
-    /// Takes the presence up again. Another process may hold the name by now: this one's leases are
-    /// fenced whatever happens, so it goes on under its incarnation.
+    /// Takes up again what of the presence was taken away; what still stands is never let go of. Another
+    /// process may hold the name by now: this one's leases are fenced whatever happens, so it goes on
+    /// under its incarnation.
     async fn reappear(&mut self) -> Result<(), StoreError> {
-        let (name, life) = (name_lock(&self.holder.name), life_lock(&self.holder));
-        // What is still held of it is given up first, or it would stand in its own way.
-        self.presence = (None, None);
-        self.presence = (self.store.presence.take(&name)?, self.store.presence.take(&life)?);
+        let (name, life) = &mut self.presence;
+        for (held, key) in [(name, name_lock(&self.holder.name)), (life, life_lock(&self.holder))] {
+            if !stands(held) {
+                *held = self.store.presence.take(&key)?;
+            }
+        }
         self.register().await
     }
 }
@@ -156,9 +159,7 @@ impl Member for SqliteMember {
         report: &WorkerReport,
     ) -> Result<Vec<Beat>, StoreError> {
         let beats = self.renew(leases, lease, report).await?;
-        let (name, life) = &self.presence;
-        let stands = |held: &Option<Held>| held.as_ref().is_some_and(Held::stands);
-        if !stands(name) || !stands(life) {
+        if !stands(&self.presence.0) || !stands(&self.presence.1) {
             self.reappear().await?;
         }
         Ok(beats)
@@ -198,6 +199,10 @@ async fn renew_on(
         renewed.insert(lease, Beat::Renewed { cancel_asked: row.try_get("cancel_asked")? });
     }
     Ok(renewed)
+}
+
+fn stands(held: &Option<Held>) -> bool {
+    held.as_ref().is_some_and(Held::stands)
 }
 
 /// A name may hold what a file's may not, so its hash stands for it.

@@ -7,13 +7,14 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::time::{Duration, Instant};
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{Connection, Executor, Row};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{Query, connect, now};
+use super::{BUSY, Query, connect, now};
 use crate::store::contract::{PATIENCE, StoreError};
 
 /// Requests that may wait; beyond that askers wait to ask.
@@ -21,6 +22,10 @@ const QUEUE: usize = 1_000;
 
 /// Requests that share one commit at most: bounds how long the first of them waits for the last.
 const BATCH_MAX: usize = 500;
+
+/// How long SQLite itself waits for another writer before it is asked again. Its own waits grow to 100 ms
+/// between two looks, and a writer that never rests would keep another out for seconds.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A transaction that is open for writing. What it returns as rows and writes is not durable yet.
 pub(super) struct Transaction<'c> {
@@ -129,7 +134,13 @@ impl Writer {
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(no_thread)?;
         let (sender, receiver) = mpsc::channel(QUEUE);
         let closing = CancellationToken::new();
-        let thread = Thread { options, in_memory, outbox, connection: None, closing: closing.clone() };
+        let thread = Thread {
+            options: options.busy_timeout(LOOK),
+            in_memory,
+            outbox,
+            connection: None,
+            closing: closing.clone(),
+        };
         std::thread::Builder::new()
             .name("mapae-sqlite".into())
             .spawn(move || runtime.block_on(thread.serve(receiver)))
@@ -233,7 +244,12 @@ impl Thread {
             Some(connection) => connection,
             none => none.insert(connect(&self.options).await?),
         };
-        connection.execute("begin immediate; savepoint request").await?;
+        let patience = Instant::now() + BUSY;
+        while let Err(error) = connection.execute("begin immediate; savepoint request").await {
+            if !is_busy(&error) || Instant::now() > patience {
+                return Err(error.into());
+            }
+        }
         Transaction::on(connection, self.outbox).await
     }
 
@@ -257,6 +273,12 @@ fn again(error: &StoreError) -> StoreError {
         StoreError::Broken(_) => StoreError::Broken(why),
         _ => StoreError::Unavailable(why),
     }
+}
+
+/// Another writes just now: SQLITE_BUSY, whatever its extension.
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code()?.parse::<i32>().ok());
+    code.is_some_and(|code| code & 0xff == 5)
 }
 
 fn closed() -> StoreError {
