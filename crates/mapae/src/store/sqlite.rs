@@ -16,6 +16,7 @@ mod run;
 mod view;
 mod writer;
 
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -89,10 +90,12 @@ impl Sqlite {
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY)
             .foreign_keys(true);
-        let file = options.get_filename().to_owned();
-        if file.as_os_str().is_empty() {
+        if options.get_filename().as_os_str().is_empty() {
             return Err(StoreError::Address("a SQLite address names a file: sqlite:PATH".into()));
         }
+        // It is opened later, and again, wherever the process stands by then.
+        let file = std::path::absolute(options.get_filename()).map_err(disk)?;
+        let options = if in_memory { options } else { options.filename(&file) };
         let readers = SqlitePoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(ACQUIRE);
         Ok(Self {
             writer: Writer::spawn(options.clone(), in_memory, outbox)?,
@@ -194,10 +197,23 @@ impl Store for Sqlite {
 
 /// A connection that may write. The file and its folder are made where they are missing.
 async fn connect(options: &SqliteConnectOptions) -> Result<SqliteConnection, StoreError> {
-    if let Some(folder) = options.get_filename().parent() {
+    let file = options.get_filename();
+    if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).map_err(disk)?;
     }
-    Ok(SqliteConnection::connect_with(options).await?)
+    match SqliteConnection::connect_with(options).await {
+        Ok(connection) => Ok(connection),
+        Err(error) => Err(why_not_open(file).err().unwrap_or_else(|| error.into())),
+    }
+}
+
+/// Of a disk that is full or read-only SQLite may say only that a file cannot be opened; the system says
+/// why. A file beside the database is tried: to close the database itself would let go of SQLite's locks.
+fn why_not_open(file: &Path) -> Result<(), StoreError> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".probe");
+    std::fs::File::create(&beside).map_err(disk)?;
+    std::fs::remove_file(&beside).map_err(disk)
 }
 
 async fn migrate_on(connection: &mut SqliteConnection) -> Result<(), StoreError> {
