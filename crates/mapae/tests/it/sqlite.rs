@@ -17,8 +17,9 @@ use mapae::job::retry::{Backoff, Failure, RetryPolicy, Verdict};
 use mapae::job::timestamp::Timestamp;
 use mapae::store::Sqlite;
 use mapae::store::contract::{
-    AcceptError, Claim, Control, EventFilter, Garbage, Holding, JobFilter, Join, JoinError, Keep, LaneQuota,
-    NewKey, Page, Retention, RingPlan, Run, Scope, Settlement, Store, StoreError, View, WorkerReport,
+    AcceptError, Beat, Claim, Control, EventFilter, Garbage, Holding, JobFilter, Join, JoinError, Keep,
+    LaneQuota, NewKey, Page, Retention, RingPlan, Run, Scope, SettleError, Settlement, Store, StoreError,
+    View, WorkerReport,
 };
 use serde_json::json;
 use sqlx::{Connection, Row};
@@ -323,7 +324,7 @@ async fn a_dropped_member_is_gone_and_one_that_lives_is_not() {
         let reaped: Vec<JobId> = store.reap(10).await.unwrap().into_iter().map(|(id, _)| id).collect();
         assert_eq!(reaped, [one.0]);
         let beats = lives.beat(&[(other.0, kept.lease.token)], LONG, &WorkerReport::default()).await.unwrap();
-        assert_eq!(beats, [mapae::store::contract::Beat::Renewed { cancel_asked: false }]);
+        assert_eq!(beats, [Beat::Renewed { cancel_asked: false }]);
         assert_eq!(store.workers().await.unwrap().len(), 2);
         lives.leave().await.unwrap();
         assert_eq!(store.workers().await.unwrap().len(), 1);
@@ -480,6 +481,34 @@ async fn a_verdict_becomes_state_event_and_result_and_is_answered_again() {
     let output = store.output(&Scope::Owner(owner("a")), pointer.0).await.unwrap();
     assert_eq!(output, Some(Output::Inline(json!([1, "둘"]))));
     assert_eq!(store.output(&Scope::Owner(owner("b")), pointer.0).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_worker_that_lost_its_lease_can_change_nothing() {
+    let store = in_memory().await;
+    let mut member = store.join(&join_as("w")).await.unwrap();
+    let pointer = accepted(&store, new_job("a")).await;
+    let old = claimed(&store, member.holder(), &pointer, Duration::ZERO).await.lease;
+    let new = claimed(&store, &Holder::new("other"), &pointer, LONG).await.lease;
+    let before = (store.job(&Scope::All, pointer.0).await.unwrap(), timeline(&store, pointer.0).await);
+    let output = Output::Inline(json!(1));
+    let progress = Progress { stage: "s".into(), done: 1, of: 2 };
+    let checkpoint = Checkpoint { stage: "s".into(), output: output.clone(), took: LONG };
+    let settlement = Settlement { lease: old.clone(), verdict: Verdict::Succeed, output: Some(output) };
+    for refused in [
+        store.progress(&old, &progress).await,
+        store.checkpoint(&old, &checkpoint).await,
+        store.settle(settlement).await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(SettleError::LeaseLost(Some(State::Running)))), "{refused:?}");
+    }
+    let beats = member.beat(&[(pointer.0, old.token)], 2 * LONG, &WorkerReport::default()).await.unwrap();
+    assert_eq!(beats, [Beat::Lost]);
+    let busy = store.claim(member.holder(), std::slice::from_ref(&pointer), LONG).await.unwrap();
+    assert_eq!(busy, [Claim::Busy(new.until)], "the lease of another is as long as it was");
+    let after = (store.job(&Scope::All, pointer.0).await.unwrap(), timeline(&store, pointer.0).await);
+    assert_eq!(after, before);
+    assert_eq!(store.checkpoints(pointer.0).await.unwrap(), []);
 }
 
 #[tokio::test]
