@@ -571,7 +571,7 @@ async fn a_deleted_job_is_buried_with_its_files_once_its_events_are_sent() {
     let name = format!("results/{}/1", pointer.0);
     let output = Some(Output::File { name: name.clone(), bytes: 9 });
     store.settle(Settlement { lease, verdict: Verdict::Succeed, output }).await.unwrap();
-    assert_eq!(store.referenced(&[name.clone(), "results/x".into()]).await.unwrap(), [name.clone()]);
+    assert_eq!(store.referenced(&[name.clone(), "results/x".into()]).await.unwrap(), vec![name.clone()]);
     store.delete(&Scope::All, pointer.0).await.unwrap();
     assert_eq!(store.job(&Scope::All, pointer.0).await.unwrap(), None);
     assert_eq!(store.prune(&Retention::default(), 10).await.unwrap().buried, 0, "events wait to be sent");
