@@ -89,8 +89,9 @@ create table checkpoints (
     primary key (job, stage)
 ) strict;
 
+-- An event outlives its job until it has been sent.
 create table events (
-    job         blob        not null references jobs on delete cascade,
+    job         blob        not null,
     sequence    integer     not null,
     owner       text        not null,
     kind        text        not null,

@@ -528,21 +528,6 @@ async fn stages_come_back_in_the_order_they_were_done_last() {
 }
 
 #[tokio::test]
-async fn a_newcomers_first_job_comes_next_however_much_of_anothers_waits() {
-    let store = in_memory().await;
-    let mut first = Vec::new();
-    for _ in 0..5 {
-        first.push(accepted(&store, new_job("a")).await.0);
-    }
-    store.ring(&plan()).await.unwrap();
-    let newcomers = accepted(&store, new_job("b")).await.0;
-    store.ring(&plan()).await.unwrap();
-    let holdings = store.claim_rung(&Holder::new("w"), &quota(9), 9, LONG).await.unwrap();
-    let order: Vec<JobId> = holdings.into_iter().map(|holding| holding.job.id).collect();
-    assert_eq!(order, [first[0], newcomers, first[1], first[2], first[3], first[4]]);
-}
-
-#[tokio::test]
 async fn rung_jobs_come_lane_by_lane_as_asked() {
     let store = in_memory().await;
     let low = Priority::new(9).unwrap();
@@ -561,34 +546,6 @@ async fn rung_jobs_come_lane_by_lane_as_asked() {
         .map(|holding| holding.job.id)
         .collect();
     assert_eq!(order, [late, normal]);
-}
-
-#[tokio::test]
-async fn a_deleted_job_is_buried_with_its_files_once_its_events_are_sent() {
-    let store = in_memory().await;
-    let pointer = accepted(&store, new_job("a")).await;
-    let lease = claimed(&store, &Holder::new("w"), &pointer, LONG).await.lease;
-    let name = format!("results/{}/1", pointer.0);
-    let output = Some(Output::File { name: name.clone(), bytes: 9 });
-    store.settle(Settlement { lease, verdict: Verdict::Succeed, output }).await.unwrap();
-    assert_eq!(store.referenced(&[name.clone(), "results/x".into()]).await.unwrap(), vec![name.clone()]);
-    store.delete(&Scope::All, pointer.0).await.unwrap();
-    assert_eq!(store.job(&Scope::All, pointer.0).await.unwrap(), None);
-    assert_eq!(store.prune(&Retention::default(), 10).await.unwrap().buried, 0, "events wait to be sent");
-    loop {
-        let unsent = store.unsent(10).await.unwrap();
-        if unsent.is_empty() {
-            break;
-        }
-        assert_eq!(unsent.len(), 1, "each job's lowest first");
-        let sent: Vec<_> = unsent.iter().map(|event| (event.job, event.sequence)).collect();
-        store.sent(&sent).await.unwrap();
-    }
-    assert_eq!(store.prune(&Retention::default(), 10).await.unwrap().buried, 1);
-    let garbage = store.garbage(10).await.unwrap();
-    assert_eq!(garbage.iter().map(|garbage| garbage.file.as_str()).collect::<Vec<_>>(), [name]);
-    store.swept(&garbage).await.unwrap();
-    assert_eq!(store.garbage(10).await.unwrap(), []);
 }
 
 /// Every statement that this process has run, as sqlx tells of them.
@@ -734,8 +691,8 @@ async fn no_statement_reads_through_a_whole_table_that_grows() {
         let reads =
             ["with", "select", "insert", "update", "delete"].iter().any(|verb| statement.starts_with(verb));
         // Counting jobs looks at jobs: the statistics, and they alone.
-        let counts =
-            statement.contains("from jobs group by state") || statement.contains("live (lane, state");
+        let counts = statement.contains("from jobs where not delete_asked group by state")
+            || statement.contains("live (lane, state");
         if !reads || counts {
             continue;
         }

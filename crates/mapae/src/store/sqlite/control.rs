@@ -12,7 +12,7 @@ use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::NewJob;
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey, RUNG_AGAIN, Scope, StoreError,
+    AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey, Scope, StoreError,
 };
 use crate::store::row::{as_micros, state, unreadable};
 
@@ -198,6 +198,8 @@ pub(super) async fn accept_on(tx: &mut Transaction<'_>, job: &NewJob) -> Result<
         return Ok(first);
     }
     let due_at = job.run_at.map_or(tx.now, Timestamp::micros);
+    // What is not due yet waits for its time before it waits in the window.
+    let rung = job.rung.filter(|_| due_at <= tx.now);
     let query = sqlx::query(
         "
         insert into jobs (id, owner, kind, lane, priority, params, source, trace, attempts_max, backoff_first_us,
@@ -207,7 +209,7 @@ pub(super) async fn accept_on(tx: &mut Transaction<'_>, job: &NewJob) -> Result<
                 $15 + coalesce((select w.turn from jobs w
                                  where w.lane = $4 and w.state = 'pending' and w.hint > 0
                                  order by w.turn limit 1), 0),
-                case when $15 is not null then $12 + $16 end);
+                $12 + $16);
         insert into events (job, sequence, owner, kind, event, at, sent)
         values ($1, 1, $2, $3, 'accepted', $12, not $17)
         ",
@@ -226,9 +228,8 @@ pub(super) async fn accept_on(tx: &mut Transaction<'_>, job: &NewJob) -> Result<
     .bind(tx.now)
     .bind(due_at)
     .bind(job.deadline.map(Timestamp::micros))
-    // What is not due yet waits for its time before it waits in the window.
-    .bind(job.rung.map(i64::from).filter(|_| due_at <= tx.now))
-    .bind(as_micros(RUNG_AGAIN))
+    .bind(rung.map(|rung| i64::from(rung.place)))
+    .bind(rung.map(|rung| as_micros(rung.again)))
     .bind(tx.outbox);
     tx.run(query).await?;
     Ok(Accepted { id: job.id, again: false })

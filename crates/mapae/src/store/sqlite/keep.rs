@@ -46,7 +46,7 @@ macro_rules! take_turns {
                 select owner, count(*) as jobs from jobs
                  where lane = $1 and state = 'pending' and hint > 0 group by owner
             ), placed as materialized (
-                select t.id, base.turn + coalesce(mine.jobs, 0) - 1
+                select t.id, base.turn + coalesce(mine.jobs, 0)
                            + row_number() over (partition by t.owner order by t.due_at, t.id) as turn
                   from taken t
                  cross join base
@@ -97,10 +97,9 @@ impl Keep for Sqlite {
             let query = sqlx::query(
                 "
                 update jobs as j
-                   set hint = g.value->>1, turn = coalesce(j.turn, 0), ring_at = $2 + (g.value->>2)
+                   set ring_at = $2 + (g.value->>2)
                   from json_each($1) g
-                 where j.id = unhex(g.value->>0) and j.state = 'pending' and j.hint <= g.value->>1
-                   and j.due_at <= $2
+                 where j.id = unhex(g.value->>0) and j.state = 'pending' and j.hint = g.value->>1
                 ",
             )
             .bind(given)
@@ -265,8 +264,17 @@ impl Keep for Sqlite {
                  where e.job = unhex(g.value->>0) and e.sequence = g.value->>1
                 ",
             )
-            .bind(given);
+            .bind(given.clone());
             tx.run(query).await?;
+            // Nothing else keeps those of jobs that are no more.
+            let last = sqlx::query(
+                "
+                delete from events
+                 where sent and job in (select unhex(value->>0) from json_each($1))
+                   and not exists (select 1 from jobs j where j.id = events.job)
+                ",
+            );
+            tx.run(last.bind(given)).await?;
             Ok(())
         })
         .await
@@ -277,10 +285,7 @@ impl Keep for Sqlite {
         self.write(async move |tx| {
             let query = sqlx::query(
                 "
-                select id from (select id from jobs j
-                                 where j.delete_asked and j.finished_at is not null
-                                   and not exists (select 1 from events e where e.job = j.id and not e.sent)
-                                 limit $1)
+                select id from (select id from jobs where delete_asked and finished_at is not null limit $1)
                  union
                 select id from (select id from jobs
                                  where finished_at is not null and state <> 'failed' and finished_at < $2 - $3
@@ -332,21 +337,21 @@ impl Keep for Sqlite {
 
     async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError> {
         // A file's name begins with its job's id, so no index over names is needed.
-        let jobs = files.iter().filter_map(|file| crate::store::row::job_of_file(file));
+        let named =
+            files.iter().filter_map(|file| Some(json!([hex(crate::store::row::job_of_file(file)?), file])));
         let query = sqlx::query(
             "
-            with given (id) as (select unhex(value) from json_each($1))
-            select distinct file from (
-                select source->>'$.file' as file from jobs where id in (select id from given)
-                union all
-                select output->>'$.file.name' from results where job in (select id from given)
-                union all
-                select output->>'$.file.name' from checkpoints where job in (select id from given)
-            ) where file in (select value from json_each($2))
+            select g.value->>1 as file
+              from json_each($1) g
+             where exists (select 1 from jobs j where j.id = unhex(g.value->>0)
+                              and (j.finished_at is null or j.source->>'$.file' = g.value->>1))
+                or exists (select 1 from results r where r.job = unhex(g.value->>0)
+                              and r.output->>'$.file.name' = g.value->>1)
+                or exists (select 1 from checkpoints c where c.job = unhex(g.value->>0)
+                              and c.output->>'$.file.name' = g.value->>1)
             ",
         )
-        .bind(hexes(jobs))
-        .bind(json!(files));
+        .bind(named.collect::<Value>());
         self.rows(query).await?.iter().map(|row| Ok(row.try_get("file")?)).collect()
     }
 }
@@ -497,6 +502,9 @@ async fn remove(tx: &mut Transaction<'_>, old: Value) -> Result<Pruned, StoreErr
     .bind(old.clone())
     .bind(tx.now);
     tx.run(buried).await?;
+    let told =
+        sqlx::query("delete from events where sent and job in (select unhex(value) from json_each($1))");
+    tx.run(told.bind(old.clone())).await?;
     let gone = sqlx::query(
         "
         delete from jobs
@@ -518,7 +526,7 @@ async fn forget(tx: &mut Transaction<'_>, retention: &Retention, max: i64) -> Re
         "delete from idempotency where rowid in (select rowid from idempotency where created_at < $3 - $1 limit $2)",
         "delete from tombstones where rowid in (select rowid from tombstones where at < $3 - $1 limit $2)",
         "delete from workers where rowid in (select rowid from workers
-          where seen_at < $3 - min($1, 3600000000) limit $2)
+          where seen_at < $3 - $1 limit $2)
             and not exists (select 1 from jobs j where j.state = 'running' and j.incarnation = workers.incarnation)",
     ] {
         tx.run(sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).bind(tx.now)).await?;

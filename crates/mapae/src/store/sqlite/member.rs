@@ -60,7 +60,7 @@ pub(super) async fn join(store: &Sqlite, join: &Join) -> Result<Box<dyn Member>,
         presence: (Some(held), life),
         pulse,
     };
-    member.register().await?;
+    member.renew(&[], Duration::ZERO, &WorkerReport::default()).await?;
     // T9: whoever had this name before has no presence any more, or this process would not have it.
     let holder = member.holder.clone();
     member
@@ -82,30 +82,7 @@ pub(super) async fn join(store: &Sqlite, join: &Join) -> Result<Box<dyn Member>,
 }
 
 impl SqliteMember {
-    async fn register(&self) -> Result<(), StoreError> {
-        let (holder, join) = (self.holder.clone(), self.join.clone());
-        self.pulse
-            .write(async move |tx| {
-                let query = sqlx::query(
-                    "
-                    insert into workers (incarnation, name, presence, kinds, slots, report, started_at, seen_at)
-                    values ($1, $2, $3, $4, $5, $6, $7, $7)
-                    on conflict (incarnation) do update set seen_at = excluded.seen_at
-                    ",
-                )
-                .bind(holder.incarnation)
-                .bind(&holder.name)
-                .bind(life_lock(&holder))
-                .bind(Json(join.kinds))
-                .bind(i32::try_from(join.slots).unwrap_or(i32::MAX))
-                .bind(json!(WorkerReport::default()))
-                .bind(tx.now);
-                tx.run(query).await?;
-                Ok(())
-            })
-            .await
-    }
-
+    /// Leases renewed, and the row by which keepers and people know this life of the worker.
     async fn renew(
         &self,
         leases: &[(JobId, Token)],
@@ -113,15 +90,24 @@ impl SqliteMember {
         report: &WorkerReport,
     ) -> Result<Vec<Beat>, StoreError> {
         let given: Vec<Value> = leases.iter().map(|(job, token)| json!([hex(job.0), hex(token.0)])).collect();
-        let (report, incarnation) = (json!(report), self.holder.incarnation);
+        let (report, holder, join) = (json!(report), self.holder.clone(), self.join.clone());
         let renewed = self
             .pulse
             .write(async move |tx| {
-                let query =
-                    sqlx::query("update workers set seen_at = $1, report = $2 where incarnation = $3")
-                        .bind(tx.now)
-                        .bind(report)
-                        .bind(incarnation);
+                let query = sqlx::query(
+                    "
+                    insert into workers (incarnation, name, presence, kinds, slots, report, started_at, seen_at)
+                    values ($1, $2, $3, $4, $5, $6, $7, $7)
+                    on conflict (incarnation) do update set seen_at = excluded.seen_at, report = excluded.report
+                    ",
+                )
+                .bind(holder.incarnation)
+                .bind(&holder.name)
+                .bind(life_lock(&holder))
+                .bind(Json(join.kinds))
+                .bind(i32::try_from(join.slots).unwrap_or(i32::MAX))
+                .bind(report)
+                .bind(tx.now);
                 tx.run(query).await?;
                 renew_on(tx, given, lease).await
             })
@@ -142,7 +128,7 @@ impl SqliteMember {
                 *held = self.store.presence.take(&key)?;
             }
         }
-        self.register().await
+        Ok(())
     }
 }
 

@@ -289,6 +289,7 @@ async fn end(tx: &mut Transaction<'_>, pointers: &[Pointer]) -> Result<HashMap<P
            and ((j.state = 'running' and j.leased_until <= $2
                  and (j.cancel_asked or j.attempt >= j.attempts_max or j.deadline <= $2))
                 or (j.state = 'pending' and j.deadline <= $2))
+           and not exists (select 1 from pauses where lane = j.lane)
         returning id, owner, state, attempt, failure->>'code' as code
         ",
     )
@@ -353,7 +354,10 @@ async fn why_not(
 
 /// What no row changed means.
 async fn refused(tx: &mut Transaction<'_>, lease: &Lease) -> Result<SettleError, StoreError> {
-    let query = sqlx::query("select state from jobs where id = $1").bind(lease.job.0);
+    let query = sqlx::query(
+        "select state from jobs where id = $1 and not (delete_asked and finished_at is not null)",
+    )
+    .bind(lease.job.0);
     let row = tx.row(query).await?;
     Ok(SettleError::LeaseLost(row.map(|row| state(row.try_get("state")?)).transpose()?))
 }
@@ -406,7 +410,7 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
         select id, $10, $7 from jobs
          where id = $1 and settled_by = $2 and state = 'succeeded' and finished_at = $7 and $10 is not null
         on conflict (job) do nothing;
-        select state, settled_by = $2 as mine from jobs where id = $1
+        select state, settled_by = $2 as mine, delete_asked from jobs where id = $1
         ",
     ))
     .bind(lease.job.0)
@@ -424,7 +428,10 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
     // Asked before, and the answer was lost: it stands. Any other has lost its lease.
     match row.try_get("mine").map_err(StoreError::from)? {
         Some(true) => Ok(state),
-        Some(false) | None => Err(SettleError::LeaseLost(Some(state))),
+        Some(false) | None => {
+            let buried = state.is_terminal() && row.try_get("delete_asked").map_err(StoreError::from)?;
+            Err(SettleError::LeaseLost((!buried).then_some(state)))
+        }
     }
 }
 

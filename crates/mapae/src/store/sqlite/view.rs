@@ -175,7 +175,11 @@ impl View for Sqlite {
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let rows = self.rows(sqlx::query("select state, count(*) as jobs from jobs group by state")).await?;
+        let rows = self
+            .rows(sqlx::query(
+                "select state, count(*) as jobs from jobs where not delete_asked group by state",
+            ))
+            .await?;
         let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
         for row in rows {
             let found = state(row.try_get("state")?)?;

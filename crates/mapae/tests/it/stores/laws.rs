@@ -44,17 +44,6 @@ impl Bench {
         assert_eq!(self.settle(&held.lease, verdict).await.unwrap(), State::Failed);
     }
 
-    async fn send_all(&self) {
-        loop {
-            let unsent = self.store.unsent(1000).await.unwrap();
-            if unsent.is_empty() {
-                return;
-            }
-            let unsent: Vec<_> = unsent.iter().map(|event| (event.job, event.sequence)).collect();
-            self.store.sent(&unsent).await.unwrap();
-        }
-    }
-
     async fn prune(&self, after: Duration) -> Pruned {
         let retention = Retention { finished: after, failed: after, memory: 1000 * LEASE };
         self.store.prune(&retention, 1000).await.unwrap()
