@@ -113,7 +113,7 @@ struct Worker {
 struct Row {
     new: NewJob,
     life: Life,
-    /// Its place in the lane while it is rung: the lowest comes next.
+    /// Its place among those of its lane that are rung: the lowest is claimed first.
     turn: u64,
     created_at: Timestamp,
     started_at: Option<Timestamp>,
@@ -208,9 +208,6 @@ impl Tables {
             Effect::Event(kind) => Some(*kind),
             Effect::Result | Effect::Ring => None,
         });
-        if row.life.state() == State::Succeeded {
-            row.failure = None;
-        }
         for (sequence, kind) in (first..).zip(kinds) {
             row.note(kind, now);
             self.events_told += 1;
@@ -238,6 +235,14 @@ impl Tables {
         Ok(effects)
     }
 
+    /// The turn before the first one that is free in the lane, and how many of the owner's jobs are rung
+    /// and wait there.
+    fn turns(&self, lane: &Lane, owner: &Owner) -> (u64, u64) {
+        let waiting = self.jobs.values().filter(|row| row.hint() > Some(0) && row.new.lane() == *lane);
+        let base = waiting.clone().map(|row| row.turn).min().unwrap_or(0);
+        (base, waiting.filter(|row| row.new.owner == *owner).count() as u64)
+    }
+
     /// Files of a row that is no more, or of one output that gave way to another.
     fn discard(&mut self, files: impl IntoIterator<Item = String>) {
         let since = self.now();
@@ -254,10 +259,11 @@ impl Row {
                 self.progress = None;
             }
             EventKind::Redriven => self.finished_at = None,
-            end if end.is_terminal() => {
+            EventKind::Succeeded => {
                 self.finished_at = Some(now);
-                self.progress = None;
+                self.failure = None;
             }
+            end if end.is_terminal() => self.finished_at = Some(now),
             _ => {}
         }
     }
@@ -266,8 +272,7 @@ impl Row {
 /// The failure that a step leaves in the row, if it tells of one.
 fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
     match (step, &after.status) {
-        (_, Status::Ended(End::Succeeded)) => None,
-        (_, Status::Ended(End::Cancelled)) => (before.state() == State::Running).then(Failure::cancelled),
+        (_, Status::Ended(End::Succeeded | End::Cancelled)) => None,
         (Step::Settle { verdict, .. }, _) => match verdict {
             Verdict::Retry { failure, .. }
             | Verdict::Throttle { failure, .. }

@@ -8,7 +8,7 @@ use crate::job::name::{JobId, Lane};
 use crate::job::record::NewJob;
 use crate::job::{Life, Refused, State, Step};
 use crate::store::contract::{
-    AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey, RUNG_AGAIN, Scope, StoreError,
+    AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey, Scope, StoreError,
 };
 
 #[async_trait]
@@ -122,10 +122,15 @@ impl Tables {
             output: None,
         };
         self.jobs.insert(id, row);
-        if let Some(before) = rung {
-            let turn = self.turns_of(id).0 + u64::from(before);
+        if let Some(rung) = rung {
+            let row = &self.jobs[&id];
+            let (base, _) = self.turns(&row.new.lane(), &row.new.owner);
             // Refused where it is not due: a keeper rings it in its time.
-            let _ = self.ring_one(id, turn, RUNG_AGAIN);
+            if self.take(id, &Step::Ring { again: rung.again }, None).is_ok()
+                && let Some(row) = self.jobs.get_mut(&id)
+            {
+                row.turn = base + u64::from(rung.place);
+            }
         }
         Accepted { id, again: false }
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use mapae::job::name::{IdempotencyKey, JobId, Priority};
-use mapae::job::record::{Checkpoint, NewJob, Output, Progress};
+use mapae::job::record::{Checkpoint, FirstRing, NewJob, Output, Progress};
 use mapae::job::retry::{Backoff, Failure, RetryPolicy, Verdict};
 use mapae::job::timestamp::Timestamp;
 use mapae::store::contract::{Member, Retention, RingPlan, Scope, Store};
@@ -116,7 +116,7 @@ struct Walk<'a> {
 async fn a_random_walk_is_answered_as_the_pure_function_says() {
     let chosen = std::env::var("MAPAE_WALK_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let count = std::env::var("MAPAE_WALKS").ok().map(|count| count.parse::<u64>().expect("a number"));
-    for harness in backends().await {
+    for harness in backends() {
         let seeds = match chosen {
             Some(seed) => seed..seed + 1,
             None => 0..count.unwrap_or(harness.walks()),
@@ -240,7 +240,7 @@ impl Walk<'_> {
             priority: self.dice.of(&[Priority::NORMAL, Priority::NORMAL, Priority::new(1).unwrap()]),
             run_at: run_at.map(|after| self.stored(self.now() + after)),
             deadline: deadline.map(|after| self.stored(self.now() + after)),
-            rung: self.dice.chance(4).then_some(0),
+            rung: self.dice.chance(4).then(|| FirstRing { place: 1, again: self.dice.days(1, 2) }),
             ..NewJob::new(owner(who), kind(what), json!({ "n": self.jobs.len() }))
         }
     }

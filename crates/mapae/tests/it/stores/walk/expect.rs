@@ -28,8 +28,6 @@ pub(super) struct Known {
     life: Life,
     /// Pruned or buried: as if it had never been.
     gone: bool,
-    /// Rung when it was accepted, so that when it is rung again is the store's affair.
-    rung_at_accept: bool,
     events: Vec<(EventKind, Option<u32>)>,
     sent: u64,
     finished_at: Option<Timestamp>,
@@ -88,6 +86,8 @@ impl Known {
             self.events.push((*event, attempt));
             match event {
                 EventKind::Claimed => self.progress = None,
+                // What went wrong before it went right is told by its events.
+                EventKind::Succeeded => (self.failure, self.finished_at) = (None, Some(now)),
                 EventKind::Lost => self.failure = Some(("worker-lost".into(), before.attempt)),
                 EventKind::Redriven => self.finished_at = None,
                 end if end.is_terminal() => self.finished_at = Some(now),
@@ -96,15 +96,14 @@ impl Known {
         }
         let ended = |state| self.life.state() == state;
         match step {
-            Step::Settle {
-                verdict:
-                    Verdict::Retry { failure, .. }
-                    | Verdict::Throttle { failure, .. }
-                    | Verdict::Fail { failure }
-                    | Verdict::Stale { failure },
-                ..
-            } if !ended(State::Cancelled) => {
-                self.failure = Some((failure.code.clone(), before.attempt));
+            Step::Settle { verdict, .. } if !ended(State::Cancelled) => {
+                if let Verdict::Retry { failure, .. }
+                | Verdict::Throttle { failure, .. }
+                | Verdict::Fail { failure }
+                | Verdict::Stale { failure } = verdict
+                {
+                    self.failure = Some((failure.code.clone(), before.attempt));
+                }
             }
             Step::Claim { .. } | Step::Expire | Step::Reap { .. } if ended(State::Failed) => {
                 let spent = before.state() == State::Running && before.attempt >= before.attempts_max;
@@ -192,7 +191,6 @@ impl Walk<'_> {
         let mut known = Known {
             life,
             gone: false,
-            rung_at_accept: false,
             events: vec![(EventKind::Accepted, None)],
             sent: 0,
             finished_at: None,
@@ -202,8 +200,9 @@ impl Walk<'_> {
             output: None,
             new: job,
         };
-        if known.new.rung.is_some() {
-            known.rung_at_accept = known.take(&Step::Ring { again: SLACK }, now).is_ok();
+        if let Some(rung) = known.new.rung {
+            // Refused where it is not due.
+            let _ = known.take(&Step::Ring { again: rung.again }, now);
         }
         self.jobs.push(known);
         self.look_at(self.jobs.len() - 1).await;
@@ -221,7 +220,7 @@ impl Walk<'_> {
             if self.paused.contains(&known.new.lane()) {
                 continue;
             }
-            if known.rung_at_accept || (known.life.due_at.max(*ring_at) <= now && known.overdue(now)) {
+            if known.life.due_at.max(*ring_at) <= now && known.overdue(now) {
                 may.insert(place);
             } else if known.life.due_at.max(*ring_at) <= now {
                 must.insert(place);
@@ -245,7 +244,6 @@ impl Walk<'_> {
             let known = &mut self.jobs[place];
             assert_eq!((&rung.owner, rung.lane.clone()), (&known.new.owner, known.new.lane()));
             assert_eq!(rung.trace, known.new.trace);
-            known.rung_at_accept = false;
             let Status::Pending { ring_at, .. } = &mut known.life.status else { unreachable!() };
             *ring_at = (*ring_at).min(now);
             known.take(&Step::Ring { again: plan.again }, now).unwrap();
@@ -287,13 +285,10 @@ impl Walk<'_> {
             if known.gone {
                 continue;
             }
-            // Whoever accepts a job publishes first: its row may be marked only here.
-            if known.life.due_at <= now
-                && let Status::Pending { hint, ring_at } = &mut known.life.status
-                && *hint <= *told
+            if let Status::Pending { hint, ring_at } = &mut known.life.status
+                && hint == told
             {
-                *hint = *told;
-                *ring_at = now + age * (1 << (*told - 1));
+                *ring_at = now + age * (1 << (*hint - 1));
             }
         }
     }
@@ -329,7 +324,7 @@ impl Walk<'_> {
             return vec![Answer::Finished(known.life.state())];
         }
         let step = Step::Claim { holder, token, lease };
-        match known.life.after(&step, now) {
+        let answer = match known.life.after(&step, now) {
             Err(Refused::NotDue(at)) if paused => vec![Answer::NotDue(at), Answer::Paused],
             Err(Refused::NotDue(at)) => vec![Answer::NotDue(at)],
             Err(Refused::Busy(until)) => vec![Answer::Busy(until)],
@@ -337,14 +332,14 @@ impl Walk<'_> {
             Ok(_) if paused => vec![Answer::Paused],
             Ok(_) => {
                 known.take(&step, now).unwrap();
-                known.rung_at_accept = false;
                 vec![match known.life.state() {
                     State::Running => Answer::Run,
                     State::Cancelled => Answer::Cancelled,
                     ended => Answer::Finished(ended),
                 }]
             }
-        }
+        };
+        answer
     }
 
     fn assert_holding(&mut self, place: usize, worker: usize, holding: &Holding, lease: Duration) {
@@ -468,7 +463,6 @@ impl Walk<'_> {
                 assert!(there.contains(&place) && !self.jobs[place].overdue(now));
                 let step = Step::Claim { holder: holder.clone(), token: holding.lease.token, lease };
                 self.jobs[place].take(&step, now).unwrap();
-                self.jobs[place].rung_at_accept = false;
                 self.assert_holding(place, worker, holding, lease);
                 given.push(place);
                 self.met.insert("claim rung");
@@ -732,8 +726,7 @@ impl Walk<'_> {
             let Some(finished_at) = known.finished_at else { continue };
             let kept =
                 if known.life.state() == State::Failed { retention.failed } else { retention.finished };
-            let told = known.sent == known.life.sequence;
-            if (known.life.delete_asked && told) || finished_at + kept <= now {
+            if known.life.delete_asked || finished_at + kept <= now {
                 known.gone = true;
                 count += 1;
                 buried += usize::from(known.life.delete_asked);
@@ -825,7 +818,7 @@ impl Walk<'_> {
             assert!(job.started_at.is_some());
             assert_eq!(job.progress, known.progress, "of job {place}");
         }
-        if !matches!(life.state(), State::Cancelled | State::Succeeded) {
+        if life.state() != State::Cancelled {
             let failure = job.failure.as_ref().map(|failure| (failure.code.clone(), failure.attempt));
             assert_eq!(failure, known.failure, "the failure of job {place}");
         }
