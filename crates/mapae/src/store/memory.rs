@@ -113,7 +113,7 @@ struct Worker {
 struct Row {
     new: NewJob,
     life: Life,
-    /// Its place among those of its lane that are rung: the lowest is claimed first.
+    /// Its place in the lane while it is rung: the lowest comes next.
     turn: u64,
     created_at: Timestamp,
     started_at: Option<Timestamp>,
@@ -235,14 +235,6 @@ impl Tables {
         Ok(effects)
     }
 
-    /// The turn before the first one that is free in the lane, and how many of the owner's jobs are rung
-    /// and wait there.
-    fn turns(&self, lane: &Lane, owner: &Owner) -> (u64, u64) {
-        let waiting = self.jobs.values().filter(|row| row.hint() > Some(0) && row.new.lane() == *lane);
-        let base = waiting.clone().map(|row| row.turn).min().unwrap_or(0);
-        (base, waiting.filter(|row| row.new.owner == *owner).count() as u64)
-    }
-
     /// Files of a row that is no more, or of one output that gave way to another.
     fn discard(&mut self, files: impl IntoIterator<Item = String>) {
         let since = self.now();
@@ -261,9 +253,12 @@ impl Row {
             EventKind::Redriven => self.finished_at = None,
             EventKind::Succeeded => {
                 self.finished_at = Some(now);
-                self.failure = None;
+                (self.progress, self.failure) = (None, None);
             }
-            end if end.is_terminal() => self.finished_at = Some(now),
+            end if end.is_terminal() => {
+                self.finished_at = Some(now);
+                self.progress = None;
+            }
             _ => {}
         }
     }
@@ -272,7 +267,8 @@ impl Row {
 /// The failure that a step leaves in the row, if it tells of one.
 fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
     match (step, &after.status) {
-        (_, Status::Ended(End::Succeeded | End::Cancelled)) => None,
+        (_, Status::Ended(End::Succeeded)) => None,
+        (_, Status::Ended(End::Cancelled)) => (before.state() == State::Running).then(Failure::cancelled),
         (Step::Settle { verdict, .. }, _) => match verdict {
             Verdict::Retry { failure, .. }
             | Verdict::Throttle { failure, .. }

@@ -2,6 +2,7 @@
 //! beside [`Life`](mapae::job::Life) that predict each answer.
 
 mod laws;
+mod postgres;
 mod walk;
 
 use std::sync::{Arc, Mutex};
@@ -16,6 +17,9 @@ use mapae::store::contract::{
     Beat, Claim, Holding, Join, Member, RingPlan, Rung, SettleError, Settlement, Store, WorkerReport,
 };
 use mapae::store::memory::Memory;
+
+use self::postgres::InPostgres;
+use crate::site::postgres;
 
 /// How a back end is held on the bench.
 #[async_trait]
@@ -36,12 +40,12 @@ pub(crate) trait Harness: Send + Sync {
 }
 
 /// Every back end there is. A new store is one more line here.
-pub(crate) fn backends() -> Vec<Box<dyn Harness>> {
-    let mut backends: Vec<Box<dyn Harness>> = vec![Box::new(InMemory::default())];
-    if let Some(server) = crate::site::postgres() {
-        backends.push(Box::new(InPostgres::on(server)));
+pub(crate) async fn backends() -> Vec<Box<dyn Harness>> {
+    let mut all: Vec<Box<dyn Harness>> = vec![Box::new(InMemory::default())];
+    if let Some(server) = postgres() {
+        all.push(Box::new(InPostgres::new(&server).await));
     }
-    backends
+    all
 }
 
 #[derive(Default)]
@@ -72,84 +76,9 @@ impl Harness for InMemory {
     }
 }
 
-/// A database of its own on the server, emptied for each store. Time passes by moving every time in it
-/// back.
-struct InPostgres {
-    server: String,
-    open: tokio::sync::OnceCell<(sqlx::PgPool, Arc<dyn Store>)>,
-    shifted: Mutex<Duration>,
-}
-
-impl InPostgres {
-    fn on(server: String) -> Self {
-        Self { server, open: tokio::sync::OnceCell::new(), shifted: Mutex::default() }
-    }
-
-    async fn open(&self) -> &(sqlx::PgPool, Arc<dyn Store>) {
-        self.open
-            .get_or_init(|| async {
-                let url = crate::site::fresh(&self.server).await;
-                let store = mapae::store::open(&url, true).await.unwrap();
-                store.migrate().await.unwrap();
-                (sqlx::PgPool::connect(&url).await.unwrap(), store)
-            })
-            .await
-    }
-}
-
-#[async_trait]
-impl Harness for InPostgres {
-    fn name(&self) -> &'static str {
-        "postgres"
-    }
-
-    fn walks(&self) -> u64 {
-        2_000
-    }
-
-    async fn fresh(&self) -> Arc<dyn Store> {
-        let (pool, store) = self.open().await;
-        let tables =
-            "jobs, results, checkpoints, events, idempotency, tombstones, garbage, pauses, workers, keys";
-        for table in tables.split(", ") {
-            let statement = format!("delete from mapae.{table}");
-            sqlx::query(sqlx::AssertSqlSafe(statement)).execute(pool).await.unwrap();
-        }
-        *self.shifted.lock().unwrap() = Duration::ZERO;
-        store.clone()
-    }
-
-    async fn pass(&self, by: Duration) {
-        let (pool, _) = self.open().await;
-        // Not the workers' times: their heartbeats go on.
-        for (table, columns) in [
-            ("jobs", "created_at, due_at, deadline, started_at, finished_at, leased_until, ring_at"),
-            ("results", "stored_at"),
-            ("checkpoints", "at"),
-            ("events", "at"),
-            ("idempotency", "created_at"),
-            ("tombstones", "at"),
-            ("garbage", "since"),
-            ("keys", "created_at, expires_at, revoked_at"),
-        ] {
-            let moved: Vec<String> = columns
-                .split(", ")
-                .map(|column| format!("{column} = {column} - make_interval(secs => $1)"))
-                .collect();
-            let statement = format!("update mapae.{table} set {}", moved.join(", "));
-            sqlx::query(sqlx::AssertSqlSafe(statement)).bind(by.as_secs_f64()).execute(pool).await.unwrap();
-        }
-        *self.shifted.lock().unwrap() += by;
-    }
-
-    fn shifted(&self) -> Duration {
-        *self.shifted.lock().unwrap()
-    }
-}
-
 /// Holds one law against every back end, each time with a new store.
 async fn everywhere(law: impl AsyncFn(&Bench)) {
-    for harness in backends() {
+    for harness in backends().await {
         let store = harness.fresh().await;
         eprintln!("on {}", harness.name());
         law(&Bench { store, harness }).await;

@@ -123,14 +123,9 @@ impl Tables {
         };
         self.jobs.insert(id, row);
         if let Some(rung) = rung {
-            let row = &self.jobs[&id];
-            let (base, _) = self.turns(&row.new.lane(), &row.new.owner);
+            let turn = self.turns_of(id).0 + u64::from(rung.place);
             // Refused where it is not due: a keeper rings it in its time.
-            if self.take(id, &Step::Ring { again: rung.again }, None).is_ok()
-                && let Some(row) = self.jobs.get_mut(&id)
-            {
-                row.turn = base + u64::from(rung.place);
-            }
+            let _ = self.ring_one(id, turn, rung.again);
         }
         Accepted { id, again: false }
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{Memory, Row, Tables, jitter};
+use crate::job::Refused;
 use crate::job::event::Event;
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::{State, Status, Step};
 use crate::store::contract::{Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::row::job_of_file;
 
 #[async_trait]
 impl Keep for Memory {
@@ -20,23 +22,15 @@ impl Keep for Memory {
 
     async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError> {
         let mut tables = self.tables();
-        let now = tables.now();
         for (job, told) in pointers {
-            let Some(row) = tables.jobs.get_mut(job) else { continue };
-            if let Status::Pending { hint, ring_at } = &mut row.life.status
-                && hint == told
-            {
-                let doublings = told.saturating_sub(1).min(31);
-                *ring_at = now + age.saturating_mul(1 << doublings);
-            }
+            tables.rung(*job, *told, age);
         }
         Ok(())
     }
 
     async fn windows(&self, cap: usize) -> Result<Vec<(Lane, usize)>, StoreError> {
-        let tables = self.tables();
         let mut windows: BTreeMap<Lane, usize> = BTreeMap::new();
-        for row in tables.jobs.values().filter(|row| row.hint() > Some(0)) {
+        for row in self.tables().jobs.values().filter(|row| row.hint().is_some_and(|hint| hint > 0)) {
             *windows.entry(row.new.lane()).or_default() += 1;
         }
         Ok(windows.into_iter().map(|(lane, waiting)| (lane, waiting.min(cap))).collect())
@@ -93,8 +87,8 @@ impl Keep for Memory {
     async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError> {
         let tables = self.tables();
         let known = |file: &&String| {
-            let job = crate::store::row::job_of_file(file).and_then(|job| tables.jobs.get(&JobId(job)));
-            job.is_some_and(|row| row.finished_at.is_none() || row.files().any(|known| known == *file))
+            let row = job_of_file(file).and_then(|job| tables.jobs.get(&JobId(job)));
+            row.is_some_and(|row| row.finished_at.is_none() || row.files().any(|known| known == *file))
         };
         Ok(files.iter().filter(known).cloned().collect())
     }
@@ -134,22 +128,50 @@ impl Tables {
             *place -= usize::from(row.hint() == Some(0));
             chosen.push(row.new.id);
         }
-        chosen.into_iter().map(|id| self.ring_one(id, plan.again)).collect()
+        chosen
+            .into_iter()
+            .map(|id| {
+                let (base, waiting) = self.turns_of(id);
+                self.ring_one(id, base + waiting + 1, plan.again)
+                    .expect("only jobs whose time has come were chosen")
+            })
+            .collect()
     }
 
-    fn ring_one(&mut self, id: JobId, again: Duration) -> Rung {
-        let row = &self.jobs[&id];
-        let (base, waiting) = self.turns(&row.new.lane(), &row.new.owner);
-        let turn = if row.hint() > Some(0) { row.turn } else { base + waiting + 1 };
-        self.take(id, &Step::Ring { again }, None).expect("only jobs whose time has come were chosen");
-        let row = self.jobs.get_mut(&id).expect("it was just rung");
-        row.turn = turn;
-        Rung {
+    /// The lowest turn waiting in the job's lane, and how many of its owner's jobs wait there.
+    pub(super) fn turns_of(&self, id: JobId) -> (u64, u64) {
+        let new = &self.jobs[&id].new;
+        let there = |row: &&Row| row.hint().is_some_and(|hint| hint > 0) && row.new.lane() == new.lane();
+        let base = self.jobs.values().filter(there).map(|row| row.turn).min().unwrap_or(0);
+        let owners = self.jobs.values().filter(there).filter(|row| row.new.owner == new.owner).count();
+        (base, owners as u64)
+    }
+
+    /// Rings; a job that is rung already keeps its turn.
+    pub(super) fn ring_one(&mut self, id: JobId, turn: u64, again: Duration) -> Result<Rung, Refused> {
+        self.take(id, &Step::Ring { again }, None)?;
+        let row = self.jobs.get_mut(&id).expect("it has just been rung");
+        let hint = row.hint().expect("a job that is rung is pending");
+        if hint == 1 {
+            row.turn = turn;
+        }
+        Ok(Rung {
             job: id,
             owner: row.new.owner.clone(),
             lane: row.new.lane(),
-            hint: row.hint().expect("a job that is rung is pending"),
+            hint,
             trace: row.new.trace.clone(),
+        })
+    }
+
+    /// A pointer that carried the hint `told` is with the broker.
+    fn rung(&mut self, id: JobId, told: u32, age: Duration) {
+        let now = self.now();
+        let Some(row) = self.jobs.get_mut(&id) else { return };
+        if let Status::Pending { hint, ring_at } = &mut row.life.status
+            && *hint == told
+        {
+            *ring_at = now + age.saturating_mul(1 << told.saturating_sub(1).min(20));
         }
     }
 
@@ -191,7 +213,7 @@ impl Tables {
             let row = &self.jobs[&id];
             let kept = if row.life.state() == State::Failed { retention.failed } else { retention.finished };
             let past = row.finished_at.is_some_and(|at| at + kept <= now);
-            if pruned.buried + pruned.expired == max || !(row.life.delete_asked || past) {
+            if pruned.buried + pruned.expired == max || !(past || row.life.delete_asked) {
                 continue;
             }
             let row = self.jobs.remove(&id).expect("it was just looked at");

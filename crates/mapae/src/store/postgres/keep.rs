@@ -503,7 +503,7 @@ impl Postgres {
             "delete from mapae.tombstones where ctid = any(array(select ctid from mapae.tombstones
               where at < now() - $1 * interval '1 microsecond' limit $2))",
             "delete from mapae.workers w where w.ctid = any(array(select ctid from mapae.workers
-              where seen_at < now() - least($1 * interval '1 microsecond', interval '1 hour') limit $2))
+              where seen_at < now() - $1 * interval '1 microsecond' limit $2))
                 and not exists (select from mapae.jobs j where j.state = 'running' and j.incarnation = w.incarnation)",
         ] {
             sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).execute(&self.pool).await?;

@@ -110,9 +110,8 @@ impl Run for Postgres {
                 None => Claim::Busy(*until),
             },
             None => match others.get_mut(&(id.0, owner.to_string())) {
-                // Cancelled by the first of two, and so finished for the second.
-                Some(first @ Claim::Cancelled) => std::mem::replace(first, Claim::Finished(State::Cancelled)),
-                Some(other) => other.clone(),
+                // What the first of two pointers ended is ended for the second.
+                Some(answers) => std::mem::replace(&mut answers.0, answers.1.clone()),
                 None => Claim::Stale,
             },
         };
@@ -228,13 +227,13 @@ impl Run for Postgres {
 
 impl Postgres {
     /// For pointers that may not run: settles what their claim was to settle (T3b, T3c), and says where
-    /// each row stands.
+    /// each row stands, to the first of equal pointers and to the others.
     async fn why_not(
         &self,
         rest: &[Uuid],
         owners: &[String],
         ids: &[Uuid],
-    ) -> Result<HashMap<(Uuid, String), Claim>, StoreError> {
+    ) -> Result<HashMap<(Uuid, String), (Claim, Claim)>, StoreError> {
         let rows = sqlx::query(
             "
             with over as (
@@ -305,21 +304,24 @@ impl Postgres {
         for row in rows {
             let id: Uuid = row.try_get("id")?;
             let until = row.try_get::<Option<i64>, _>("leased_until")?.unwrap_or_default();
-            let answer = match (state(row.try_get("state")?)?, ended.get(&id)) {
+            let found = state(row.try_get("state")?)?;
+            let again = match found {
                 _ if !row.try_get::<bool, _>("ours")? => Claim::Foreign,
-                (_, Some(ended)) => ended.clone(),
-                (State::Running, _) if row.try_get::<Option<bool>, _>("held")? == Some(true) => {
+                State::Running if row.try_get::<Option<bool>, _>("held")? == Some(true) => {
                     Claim::Busy(Timestamp::from_micros(until))
                 }
-                (State::Running, _) => Claim::Paused,
-                (State::Pending, _) if row.try_get("early")? => {
+                State::Pending if row.try_get("early")? => {
                     Claim::NotDue(Timestamp::from_micros(row.try_get("due_at")?))
                 }
-                (State::Pending, _) => Claim::Paused,
+                State::Running | State::Pending => Claim::Paused,
                 _ if row.try_get("delete_asked")? => Claim::Stale,
-                (ended, _) => Claim::Finished(ended),
+                ended => Claim::Finished(ended),
             };
-            answers.insert((id, row.try_get("owner")?), answer);
+            let first = match ended.get(&id) {
+                Some(ended) if again != Claim::Foreign => ended.clone(),
+                _ => again.clone(),
+            };
+            answers.insert((id, row.try_get("owner")?), (first, again));
         }
         Ok(answers)
     }

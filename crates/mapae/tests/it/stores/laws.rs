@@ -775,10 +775,9 @@ async fn rung_jobs_are_claimed_in_the_order_they_were_rung() {
         let sooner = bench.accept(job()).await;
         assert_eq!(bench.ring().await.len(), 1);
         bench.harness.pass(LEASE).await;
+        let plan = RingPlan { again: 100 * LEASE, ..plan() };
         bench.store.rung(&[(sooner, 1)], 100 * LEASE).await.unwrap();
-        assert_eq!(bench.ring().await.len(), 1);
-        assert_eq!(bench.store.windows(100).await.unwrap(), [(lane(), 2)]);
-        assert_eq!(bench.store.windows(1).await.unwrap(), [(lane(), 1)], "counted up to the cap");
+        assert_eq!(bench.store.ring(&plan).await.unwrap().len(), 1);
 
         let worker = bench.join("w").await;
         let mut order = Vec::new();
@@ -787,7 +786,25 @@ async fn rung_jobs_are_claimed_in_the_order_they_were_rung() {
             order.extend(held.into_iter().map(|holding| holding.job.id));
         }
         assert_eq!(order, [sooner, later]);
-        assert_eq!(bench.store.windows(100).await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_newcomers_job_comes_next_however_much_of_anothers_waits() {
+    everywhere(async |bench| {
+        for _ in 0..20 {
+            bench.accept(job()).await;
+        }
+        assert_eq!(bench.ring().await.len(), 20);
+        let newcomer = bench.accept(NewJob { owner: owner("globex"), ..job() }).await;
+        assert_eq!(bench.ring().await.len(), 1);
+        let worker = bench.join("w").await;
+        let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 3, LEASE).await.unwrap();
+        assert!(held.iter().any(|holding| holding.job.id == newcomer));
+        let waiting = bench.store.windows(100).await.unwrap();
+        assert_eq!(waiting, [(lane(), 18)]);
+        assert_eq!(bench.store.windows(5).await.unwrap(), [(lane(), 5)], "counted up to the cap");
     })
     .await;
 }

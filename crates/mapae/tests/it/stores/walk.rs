@@ -117,22 +117,20 @@ struct Walk<'a> {
 async fn a_random_walk_is_answered_as_the_pure_function_says() {
     let chosen = std::env::var("MAPAE_WALK_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let count = std::env::var("MAPAE_WALKS").ok().map(|count| count.parse::<u64>().expect("a number"));
-    for (place, harness) in backends().iter().enumerate() {
+    for (place, harness) in backends().await.iter().enumerate() {
         let seeds = match chosen {
             Some(seed) => seed..seed + 1,
             None => 0..count.unwrap_or(harness.walks()),
         };
         let (begin, walks) = (Instant::now(), seeds.end - seeds.start);
         // Side by side, each on a store of its own: most of a walk is waiting for answers.
-        let lanes = (0..LANES.min(walks)).map(|lane| {
-            let (harness, seeds) = (backends().swap_remove(place), seeds.clone());
-            async move {
-                let mut met = BTreeSet::new();
-                for seed in seeds.skip(lane as usize).step_by(LANES as usize) {
-                    met.extend(walk(&*harness, seed).await);
-                }
-                met
+        let lanes = (0..LANES.min(walks)).map(async |lane| {
+            let harness = backends().await.swap_remove(place);
+            let mut met = BTreeSet::new();
+            for seed in seeds.clone().skip(lane as usize).step_by(LANES as usize) {
+                met.extend(walk(&*harness, seed).await);
             }
+            met
         });
         let met: BTreeSet<&str> = futures_util::future::join_all(lanes).await.into_iter().flatten().collect();
         if chosen.is_none() && walks >= 1000 {

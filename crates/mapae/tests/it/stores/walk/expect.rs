@@ -96,14 +96,15 @@ impl Known {
         }
         let ended = |state| self.life.state() == state;
         match step {
-            Step::Settle { verdict, .. } if !ended(State::Cancelled) => {
-                if let Verdict::Retry { failure, .. }
-                | Verdict::Throttle { failure, .. }
-                | Verdict::Fail { failure }
-                | Verdict::Stale { failure } = verdict
-                {
-                    self.failure = Some((failure.code.clone(), before.attempt));
-                }
+            Step::Settle {
+                verdict:
+                    Verdict::Retry { failure, .. }
+                    | Verdict::Throttle { failure, .. }
+                    | Verdict::Fail { failure }
+                    | Verdict::Stale { failure },
+                ..
+            } if !ended(State::Cancelled) => {
+                self.failure = Some((failure.code.clone(), before.attempt));
             }
             Step::Claim { .. } | Step::Expire | Step::Reap { .. } if ended(State::Failed) => {
                 let spent = before.state() == State::Running && before.attempt >= before.attempts_max;
@@ -288,7 +289,7 @@ impl Walk<'_> {
             if let Status::Pending { hint, ring_at } = &mut known.life.status
                 && hint == told
             {
-                *ring_at = now + age * (1 << (*hint - 1));
+                *ring_at = now + age * (1 << (*told - 1));
             }
         }
     }
@@ -330,7 +331,7 @@ impl Walk<'_> {
             return vec![Answer::Finished(known.life.state())];
         }
         let step = Step::Claim { holder, token, lease };
-        let answer = match known.life.after(&step, now) {
+        match known.life.after(&step, now) {
             Err(Refused::NotDue(at)) if paused => vec![Answer::NotDue(at), Answer::Paused],
             Err(Refused::NotDue(at)) => vec![Answer::NotDue(at)],
             Err(Refused::Busy(until)) => vec![Answer::Busy(until)],
@@ -344,8 +345,7 @@ impl Walk<'_> {
                     ended => Answer::Finished(ended),
                 }]
             }
-        };
-        answer
+        }
     }
 
     fn assert_holding(&mut self, place: usize, worker: usize, holding: &Holding, lease: Duration) {
