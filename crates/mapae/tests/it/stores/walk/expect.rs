@@ -287,7 +287,7 @@ impl Walk<'_> {
                 continue;
             }
             if let Status::Pending { hint, ring_at } = &mut known.life.status
-                && hint == told
+                && *hint == *told
             {
                 *ring_at = now + age * (1 << (*told - 1));
             }
