@@ -294,13 +294,15 @@ impl Walk<'_> {
         }
     }
 
-    /// Claims one pointer in the books. `token` is what a lease would carry.
+    /// Claims one pointer in the books. `token` is what a lease would carry; `repeated` pointers stood in
+    /// the same batch before.
     fn claim_in_books(
         &mut self,
         worker: usize,
         (job, owner): &(JobId, Owner),
         lease: Duration,
         token: Token,
+        repeated: bool,
     ) -> Vec<Answer> {
         let now = self.now();
         let holder = self.workers[worker].member.holder().clone();
@@ -317,6 +319,10 @@ impl Walk<'_> {
             } else {
                 vec![Answer::Foreign]
             };
+        }
+        if deleted && repeated {
+            // Ended by the same call, a moment before.
+            return vec![Answer::Stale, Answer::Finished(known.life.state())];
         }
         if deleted {
             return vec![Answer::Stale];
@@ -377,7 +383,8 @@ impl Walk<'_> {
                 Claim::Run(holding) => holding.lease.token,
                 _ => Token::random(),
             };
-            let expected = self.claim_in_books(worker, pointer, lease, token);
+            let repeated = pointers[..number].contains(pointer);
+            let expected = self.claim_in_books(worker, pointer, lease, token, repeated);
             let fits = match &answer {
                 Claim::Run(_) => expected.contains(&Answer::Run),
                 Claim::Finished(state) => expected.contains(&Answer::Finished(*state)),
@@ -818,7 +825,7 @@ impl Walk<'_> {
             assert!(job.started_at.is_some());
             assert_eq!(job.progress, known.progress, "of job {place}");
         }
-        if !matches!(life.state(), State::Cancelled | State::Succeeded) {
+        if life.state() != State::Cancelled {
             let failure = job.failure.as_ref().map(|failure| (failure.code.clone(), failure.attempt));
             assert_eq!(failure, known.failure, "the failure of job {place}");
         }
