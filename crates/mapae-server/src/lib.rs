@@ -1,0 +1,3 @@
+//! The binary `mapae` as a library, so that its tests can stand where it stands.
+
+pub mod config;

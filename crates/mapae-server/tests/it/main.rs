@@ -1,0 +1,3 @@
+//! What a user of the binary and of its API relies on.
+
+mod config;
