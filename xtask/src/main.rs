@@ -1,3 +1,66 @@
-//! The commands of this repository.
+//! The commands of this repository: `cargo xtask` prints them.
+//!
+//! Only the standard library, so that it builds in seconds on a machine that has nothing yet. What it starts it
+//! stops: servers are values, and their `Drop` ends them (`server.rs`).
 
-fn main() {}
+mod check;
+mod demo;
+mod install;
+mod postgres;
+mod s3;
+mod server;
+mod step;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use step::{Failure, Outcome};
+
+const HELP: &str = "\
+Usage: cargo xtask COMMAND
+
+  test                        everything: formatting, lints, all tests on a real PostgreSQL,
+                              documentation, dependencies, the demo
+  test --embedded             the quick part that needs no server; it proves less, and says so
+  test --s3                   only the tests that need a real S3 server; builds one the first time (minutes)
+  demo                        build for release and analyse the documents in examples/
+  score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
+  servers postgres -- CMD...  start a private PostgreSQL, run CMD with MAPAE_TEST_POSTGRES set, stop it
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // Every command may rely on paths from the repository's root.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
+    let outcome = std::env::set_current_dir(root)
+        .map_err(|error| {
+            Failure::new(format!("cannot enter {}: {error}", root.display()), "check its permissions")
+        })
+        .and_then(|()| run(&words));
+    match outcome {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("\nerror: {}\nhelp:  {}", failure.what, failure.help);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Outcome<ExitCode> {
+    match words {
+        [] | ["help" | "--help" | "-h"] => print!("{HELP}"),
+        ["test"] => check::everything()?,
+        ["test", "--embedded"] => check::embedded()?,
+        ["test", "--s3"] => check::s3()?,
+        ["demo"] => demo::analyze_examples()?,
+        ["score"] => demo::score(Path::new("../shared/data"))?,
+        ["score", folder] => demo::score(Path::new(folder))?,
+        ["servers", "postgres", "--", program, args @ ..] => return postgres::run_with(program, args),
+        _ => {
+            eprint!("{HELP}");
+            return Ok(ExitCode::from(2));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

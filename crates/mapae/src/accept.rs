@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::broker::contract::{Broker, Pointer, Published, Source};
-use crate::job::name::{JobId, Lane};
+use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::{NewJob, PARAMS_BYTES_MAX};
 use crate::store::contract::{AcceptError, Accepted, Store};
 
@@ -20,42 +20,54 @@ const RINGS_MAX: usize = 10_000;
 /// Most pointers in one publish.
 const BATCH_MAX: usize = 500;
 
-/// How much more each lane's hot window takes, as far as this process knows.
+/// How full each lane's hot window is, as far as this process knows.
 ///
-/// A lane nobody has measured yet has the whole window; the keeper's measurements correct what this
-/// process did not see. Being wrong costs a few pointers more than the window, or one keeper pass.
+/// The keeper's measurements correct what this process did not see. Being wrong costs a few pointers
+/// more than the window, a place in the order, or one keeper pass.
 #[derive(Debug)]
 pub struct Window {
     size: usize,
-    taken: Mutex<HashMap<Lane, usize>>,
+    lanes: Mutex<HashMap<Lane, Waiting>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    all: usize,
+    /// Since the last measurement.
+    owners: HashMap<Owner, u32>,
 }
 
 impl Window {
     pub fn new(size: usize) -> Self {
-        Self { size, taken: Mutex::default() }
+        Self { size, lanes: Mutex::default() }
     }
 
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Takes one place in the lane's window, where there is one.
-    fn take(&self, lane: &Lane) -> bool {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let places = taken.entry(lane.clone()).or_default();
-        let free = *places < self.size;
-        *places += usize::from(free);
-        free
+    /// Takes a place in the lane's window, where there is one. Answers how many of the owner's jobs
+    /// took one lately: its next job goes behind them.
+    fn take(&self, lane: &Lane, owner: &Owner) -> Option<u32> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = lanes.entry(lane.clone()).or_default();
+        if waiting.all >= self.size {
+            return None;
+        }
+        waiting.all += 1;
+        let before = waiting.owners.entry(owner.clone()).or_default();
+        *before += 1;
+        Some(*before)
     }
 
     /// What the store counted; lanes not named have nothing waiting.
     pub fn measured(&self, counts: impl IntoIterator<Item = (Lane, usize)>) {
-        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = counts.into_iter().collect();
-    }
-
-    /// Whether anything was accepted since the lanes were last measured as empty.
-    pub fn is_empty(&self) -> bool {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).values().all(|taken| *taken == 0)
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts: HashMap<Lane, usize> = counts.into_iter().collect();
+        lanes.retain(|lane, _| counts.contains_key(lane));
+        for (lane, all) in counts {
+            lanes.entry(lane).or_default().all = all;
+        }
     }
 }
 
@@ -90,12 +102,12 @@ impl Accept {
         let lane = job.lane();
         let now_due = job.run_at.is_none();
         let rows = self.broker.caps().source == Source::Rows;
-        let room = now_due && self.window.take(&lane);
-        job.rung = room && rows;
+        let turn = if now_due { self.window.take(&lane, &job.owner) } else { None };
+        job.rung = turn.filter(|_| rows);
         let pointer = Pointer::new(job.id, job.owner.clone(), job.kind.clone(), 1, job.trace.clone());
 
         let accepted = self.store.accept(job).await?;
-        if room && !accepted.again {
+        if turn.is_some() && !accepted.again {
             // Full: a keeper rings instead.
             let _ = self.rings.try_send((lane, pointer));
         }

@@ -1,8 +1,23 @@
 //! A durable runtime for long work: it accepts a job, records who owns it now, proves success before
 //! letting go, gives lost work to another, and ends every job in exactly one way.
+//!
+//! | module | |
+//! |---|---|
+//! | [`job`] | the life of a job: pure, no I/O |
+//! | [`store`] | where jobs live: SQLite or PostgreSQL |
+//! | [`broker`] | the doorbell |
+//! | [`blob`] | originals and results |
+//! | [`handler`] | what you write |
+//! | [`accept`] | file, row, bell |
+//! | [`worker`] | receive, claim, run, settle, acknowledge |
+//! | [`keeper`] | the net under all of it |
 
 pub mod accept;
+pub mod blob;
 pub mod broker;
 pub mod handler;
 pub mod job;
+pub mod keeper;
+pub mod metrics;
 pub mod store;
+pub mod worker;

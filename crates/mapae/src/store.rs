@@ -1,3 +1,31 @@
-//! Which stores there are.
+//! Which stores there are, and how to open one.
 
+mod batch;
 pub mod contract;
+mod fault;
+mod postgres;
+mod row;
+
+use std::sync::Arc;
+
+pub use self::postgres::Postgres;
+
+use self::contract::{Store, StoreError};
+
+/// Every sort of store there is, by the scheme of its address.
+pub const STORES: &[(&str, &str)] =
+    &[("sqlite", "one file, one machine"), ("postgres", "PostgreSQL 15 or later")];
+
+/// The store at that address. `outbox` says whether events are sent anywhere.
+pub async fn open(url: &str, outbox: bool) -> Result<Arc<dyn Store>, StoreError> {
+    match url.split(':').next().unwrap_or_default() {
+        "postgres" | "postgresql" => Ok(Arc::new(Postgres::open(url, outbox).await?)),
+        _ => {
+            let known: Vec<&str> = STORES.iter().map(|(scheme, _)| *scheme).collect();
+            Err(StoreError::Address(format!(
+                "no store is known for this address; known are: {}",
+                known.join(", ")
+            )))
+        }
+    }
+}

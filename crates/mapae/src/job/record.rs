@@ -49,9 +49,9 @@ pub struct NewJob {
     pub idempotency: Option<(IdempotencyKey, [u8; 32])>,
     /// W3C trace context of the submitting request.
     pub trace: Option<String>,
-    /// Whether the row is already rung when it is committed: for brokers whose source is the rows
-    /// themselves, while the hot window has room.
-    pub rung: bool,
+    /// Where the row is rung already when it is committed: how many of its owner's jobs go before it in
+    /// its lane. For brokers whose source is the rows themselves, while the hot window has room.
+    pub rung: Option<u32>,
 }
 
 impl NewJob {
@@ -68,7 +68,7 @@ impl NewJob {
             retry: RetryPolicy::default(),
             idempotency: None,
             trace: None,
-            rung: false,
+            rung: None,
         }
     }
 

@@ -12,14 +12,21 @@ use crate::job::timestamp::Timestamp;
 
 #[async_trait]
 pub trait Keep {
-    /// Due jobs whose time to be rung has come are marked as rung and returned, fair between owners,
-    /// until each lane's window is full (T2, T8). Who publishes them confirms with [`Keep::rung`];
-    /// unconfirmed ones come back after `plan.again`. Paused lanes give nothing.
+    /// Due jobs whose time to be rung has come are marked as rung and returned until each lane's window
+    /// is full (T2, T8). Who publishes them confirms with [`Keep::rung`]; unconfirmed ones come back
+    /// after `plan.again`. Paused lanes give nothing.
+    ///
+    /// Fair between owners: each job gets a turn, which is the lowest turn still waiting in the lane
+    /// plus one for each waiting job of the same owner. So a newcomer's first job comes next, however
+    /// much of another's waits.
     async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError>;
 
-    /// These pointers are with the broker: they are rung again only after their age, which doubles with
-    /// the hint. Rows that moved on meanwhile are left alone.
+    /// These pointers (a job and the hint it carried) are with the broker: they are rung again only after
+    /// `age`, doubled for each hint after the first. Rows that moved on meanwhile are left alone.
     async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError>;
+
+    /// How many rung jobs wait in each lane that has any, counted up to `cap`.
+    async fn windows(&self, cap: usize) -> Result<Vec<(Lane, usize)>, StoreError>;
 
     /// When the next job that is not rung yet becomes due, if one does within `horizon`.
     async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError>;

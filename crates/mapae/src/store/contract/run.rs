@@ -33,7 +33,7 @@ pub trait Run {
     ) -> Result<Vec<Claim>, StoreError>;
 
     /// Up to the quota of each lane, rung jobs are leased to `holder` as by [`Run::claim`], in the order
-    /// they were rung; lanes come in the given order. At most `max` in all. Paused lanes give nothing.
+    /// of their turns; lanes come in the given order. At most `max` in all. Paused lanes give nothing.
     async fn claim_rung(
         &self,
         holder: &Holder,

@@ -1,0 +1,105 @@
+//! Group commit without a timer: whatever waits when the last round trip returned goes into the next.
+//!
+//! Under no load a request travels alone and at once; under load many share one commit. Nobody waits
+//! for a batch to fill.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::contract::StoreError;
+
+type Waiting<I, O> = (I, oneshot::Sender<Result<O, StoreError>>);
+type Answers<O> = Pin<Box<dyn Future<Output = Result<Vec<O>, StoreError>> + Send>>;
+
+/// Requests of one sort, answered in batches.
+pub(super) struct Batcher<I, O> {
+    sender: mpsc::Sender<Waiting<I, O>>,
+}
+
+impl<I: Clone + Send + 'static, O: Send + 'static> Batcher<I, O> {
+    /// `run` answers each request of a batch in order, or fails for all of them, having done none. Up
+    /// to `lanes` batches are under way at a time, so that one's commit overlaps another's.
+    pub(super) fn spawn(
+        lanes: usize,
+        batch_max: usize,
+        run: impl Fn(Vec<I>) -> Answers<O> + Send + Sync + 'static,
+    ) -> Self {
+        let (sender, receiver) = mpsc::channel::<Waiting<I, O>>(batch_max * 2);
+        let receiver = Arc::new(Mutex::new(receiver));
+        let run = Arc::new(run);
+        for _ in 0..lanes {
+            let (receiver, run) = (receiver.clone(), run.clone());
+            tokio::spawn(async move {
+                loop {
+                    let mut batch = Vec::new();
+                    if receiver.lock().await.recv_many(&mut batch, batch_max).await == 0 {
+                        return;
+                    }
+                    answer(&*run, batch).await;
+                }
+            });
+        }
+        Self { sender }
+    }
+
+    /// The answer to one request, once the batch it travelled in is committed.
+    pub(super) async fn ask(&self, request: I) -> Result<O, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        self.sender.send((request, answer)).await.map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())?
+    }
+}
+
+async fn answer<I: Clone, O>(run: &(impl Fn(Vec<I>) -> Answers<O> + ?Sized), batch: Vec<Waiting<I, O>>) {
+    let (requests, waiting): (Vec<I>, Vec<_>) = batch.into_iter().unzip();
+    match run(requests.clone()).await {
+        Ok(answers) => {
+            for (answer, waiting) in answers.into_iter().zip(waiting) {
+                // Whoever asked may have given up; the answer stands all the same.
+                let _ = waiting.send(Ok(answer));
+            }
+        }
+        // One request that the database refuses must not fail its neighbours: each goes alone.
+        Err(StoreError::Broken(_)) if requests.len() > 1 => {
+            for (request, waiting) in requests.into_iter().zip(waiting) {
+                let alone = run(vec![request]).await;
+                let _ = waiting.send(alone.and_then(|mut answers| answers.pop().ok_or_else(closed)));
+            }
+        }
+        Err(error) => {
+            let mut error = Some(error);
+            for waiting in waiting {
+                let _ = waiting.send(Err(error.take().unwrap_or_else(shared)));
+            }
+        }
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".into())
+}
+
+fn shared() -> StoreError {
+    StoreError::Unavailable("the batch this request travelled in was not committed".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_bad_request_does_not_fail_its_neighbours() {
+        let batcher = Batcher::spawn(1, 100, |batch: Vec<u32>| {
+            Box::pin(async move {
+                if batch.contains(&13) { Err(StoreError::Broken("13".into())) } else { Ok(batch) }
+            })
+        });
+        let answers = futures_util::future::join_all((0..20).map(|n| batcher.ask(n))).await;
+        for (n, answer) in answers.into_iter().enumerate() {
+            assert_eq!(answer.ok(), (n != 13).then_some(n as u32), "{n}");
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! The keeper's statements: ring, reap, expire, send, prune.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use super::Postgres;
+use super::view::{event, event_columns};
+use crate::job::event::Event;
+use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::retry::Failure;
+use crate::job::timestamp::Timestamp;
+use crate::store::contract::{Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::row::{as_micros, count, lane, unreadable};
+
+/// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
+const OWNERS_MAX: i64 = 64;
+
+/// The end of both ways to ring: what is `taken (id, owner, due_at)` gets its turn. Binds $1 lane, $3 again.
+macro_rules! take_turns {
+    () => {
+        "
+            base as (
+                select coalesce((select w.turn from mapae.jobs w
+                                  where w.lane = $1 and w.state = 'pending' and w.hint > 0
+                                  order by w.turn limit 1), 0) as turn
+            ), waiting as (
+                select owner, count(*) as jobs from mapae.jobs
+                 where lane = $1 and state = 'pending' and hint > 0 group by owner
+            ), placed as (
+                select t.id, base.turn + coalesce(w.jobs, 0) + row_number() over (partition by t.owner order by t.due_at)
+                       as turn
+                  from taken t
+                 cross join base
+                  left join waiting w on w.owner = t.owner
+            )
+            update mapae.jobs j
+               set hint = 1, turn = placed.turn, ring_at = now() + $3 * interval '1 microsecond'
+              from placed
+             where j.id = any(array(select id from placed)) and j.id = placed.id
+               and j.state = 'pending' and j.hint = 0 and j.due_at <= now()
+            returning j.id, j.owner, j.lane, j.hint, j.trace
+        "
+    };
+}
+#[async_trait]
+impl Keep for Postgres {
+    async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
+        let mut rung = self.ring_again(plan).await?;
+        for (lane, room) in self.lanes_to_ring(plan).await? {
+            let left = plan.max.saturating_sub(rung.len());
+            let room = room.min(i64::try_from(left).unwrap_or(i64::MAX));
+            if room == 0 {
+                break;
+            }
+            let fair = self.ring_fair(&lane, room, plan.again).await?;
+            let rest = room - i64::try_from(fair.len()).unwrap_or(room);
+            rung.extend(fair);
+            if rest > 0 {
+                rung.extend(self.ring_oldest(&lane, rest, plan.again).await?);
+            }
+        }
+        Ok(rung)
+    }
+
+    async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError> {
+        sqlx::query(
+            "
+            update mapae.jobs j
+               set hint = g.hint,
+                   turn = coalesce(j.turn, 0),
+                   ring_at = now() + $3 * power(2, least(g.hint - 1, 20)) * interval '1 microsecond'
+              from unnest($1::uuid[], $2::integer[]) g (id, hint)
+             where j.id = any($1) and j.id = g.id and j.state = 'pending' and j.hint <= g.hint and j.due_at <= now()
+            ",
+        )
+        .bind(pointers.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
+        .bind(pointers.iter().map(|(_, hint)| i32::try_from(*hint).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+        .bind(as_micros(age))
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    async fn windows(&self, cap: usize) -> Result<Vec<(Lane, usize)>, StoreError> {
+        let rows = sqlx::query(
+            "
+            with recursive lanes (lane) as (
+                (select lane from mapae.jobs where state = 'pending' and hint > 0 order by lane limit 1)
+                union all
+                select (select j.lane from mapae.jobs j
+                         where j.state = 'pending' and j.hint > 0 and j.lane > l.lane order by j.lane limit 1)
+                  from lanes l where l.lane is not null
+            )
+            select l.lane, (select count(*) from (select from mapae.jobs j
+                             where j.lane = l.lane and j.state = 'pending' and j.hint > 0 limit $1) w) as waiting
+              from lanes l
+             where l.lane is not null
+            ",
+        )
+        .bind(i64::try_from(cap).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let waiting = usize::try_from(row.try_get::<i64, _>("waiting")?).map_err(unreadable)?;
+                Ok((lane(row.try_get("lane")?)?, waiting))
+            })
+            .collect()
+    }
+
+    async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError> {
+        let row = sqlx::query(
+            "
+            with recursive lanes (lane) as (
+                (select lane from mapae.jobs where state = 'pending' and hint = 0 order by lane limit 1)
+                union all
+                select (select j.lane from mapae.jobs j
+                         where j.state = 'pending' and j.hint = 0 and j.lane > l.lane order by j.lane limit 1)
+                  from lanes l where l.lane is not null
+            )
+            select (extract(epoch from min(due) - now()) * 1000000)::bigint as wait
+              from (select (select j.due_at from mapae.jobs j
+                             where j.lane = l.lane and j.state = 'pending' and j.hint = 0
+                             order by j.due_at limit 1) as due
+                      from lanes l
+                     where l.lane is not null and not exists (select from mapae.pauses p where p.lane = l.lane)) d
+            ",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let wait = row.try_get::<Option<i64>, _>("wait")?;
+        Ok(wait.map(|wait| Duration::from_micros(wait.max(0).unsigned_abs())).filter(|wait| *wait <= horizon))
+    }
+
+    async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError> {
+        // A holder is gone when nobody holds the lock of its life. Just after the server itself started
+        // every lock is free and proves nothing: then only leases count.
+        let rows = sqlx::query(
+            "
+            with gone as (
+                select w.incarnation
+                  from mapae.workers w
+                 where pg_postmaster_start_time() < now() - interval '30 seconds'
+                   and not exists (
+                       select from pg_locks l
+                        where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+                          and l.database = (select oid from pg_database where datname = current_database())
+                          and l.classid::bigint = (w.presence >> 32) & 4294967295
+                          and l.objid::bigint = w.presence & 4294967295)
+            ), lost as (
+                select j.id, j.cancel_asked,
+                       case when j.attempt <= 1 then interval '0'
+                            else random() * least(j.backoff_first_us * power(2, least(j.attempt - 2, 31)),
+                                                  j.backoff_max_us) * interval '1 microsecond' end as wait
+                  from mapae.jobs j
+                 where j.id = any(array(
+                       (select id from mapae.jobs where state = 'running' and leased_until <= now()
+                         order by leased_until limit $1 for update skip locked)
+                       union all
+                       (select id from mapae.jobs where state = 'running' and leased_until > now()
+                           and incarnation in (select incarnation from gone)
+                         limit $1 for update skip locked)))
+                   and j.state = 'running'
+                 limit $1
+                   for update of j
+            ), fate as (
+                select l.*, now() + l.wait as due,
+                       case when l.cancel_asked then 'cancelled'
+                            when j.attempt >= j.attempts_max then 'failed'
+                            when j.deadline <= now() + l.wait then 'failed'
+                            else 'pending' end as next,
+                       case when l.cancel_asked then $3::jsonb
+                            when j.attempt < j.attempts_max and j.deadline <= now() + l.wait then $5::jsonb
+                            else $4::jsonb end as failure
+                  from lost l
+                  join mapae.jobs j on j.id = l.id
+            ), reaped as (
+                update mapae.jobs j
+                   set state = fate.next,
+                       due_at = case fate.next when 'pending' then fate.due else j.due_at end,
+                       finished_at = case fate.next when 'pending' then null else now() end,
+                       failure = fate.failure || jsonb_build_object('attempt', j.attempt),
+                       token = null, holder = null, incarnation = null, leased_until = null, progress = null,
+                       sequence = j.sequence + 1
+                  from fate
+                 where j.id = any(array(select id from fate)) and j.id = fate.id and j.state = 'running'
+                returning j.id, j.owner, j.kind, j.state, j.sequence, j.attempt, j.failure
+            ), told as (
+                insert into mapae.events (job, sequence, owner, kind, event, at, attempt, code, sent)
+                select id, sequence, owner, kind, case state when 'pending' then 'lost' else state end,
+                       now(), attempt, failure->>'code', not $2
+                  from reaped
+            )
+            select id, kind from reaped
+            ",
+        )
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .bind(self.outbox)
+        .bind(serde_json::json!(Failure::cancelled()))
+        .bind(serde_json::json!(Failure::lost()))
+        .bind(serde_json::json!(Failure::overdue()))
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let kind = Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?;
+                Ok((JobId(row.try_get("id")?), kind))
+            })
+            .collect()
+    }
+
+    async fn expire(&self, max: usize) -> Result<usize, StoreError> {
+        let rows = sqlx::query(
+            "
+            with expired as (
+                update mapae.jobs j
+                   set state = 'failed', finished_at = now(), hint = 0, turn = null, ring_at = null,
+                       failure = $3::jsonb || jsonb_build_object('attempt', j.attempt), sequence = j.sequence + 1
+                 where j.id = any(array(select id from mapae.jobs where state = 'pending' and deadline <= now()
+                                         order by deadline limit $1 for update skip locked))
+                   and j.state = 'pending' and j.deadline <= now()
+                returning j.id, j.owner, j.kind, j.sequence, j.attempt, j.failure
+            ), told as (
+                insert into mapae.events (job, sequence, owner, kind, event, at, attempt, code, sent)
+                select id, sequence, owner, kind, 'failed', now(), attempt, failure->>'code', not $2 from expired
+            )
+            select id from expired
+            ",
+        )
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .bind(self.outbox)
+        .bind(serde_json::json!(Failure::overdue()))
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.len())
+    }
+
+    async fn unsent(&self, max: usize) -> Result<Vec<Event>, StoreError> {
+        let rows = sqlx::query(concat!(
+            "select ",
+            event_columns!(),
+            "
+              from mapae.events e
+             where not e.sent
+               and not exists (select from mapae.events b where b.job = e.job and b.sequence < e.sequence and not b.sent)
+             order by e.number
+             limit $1
+            ",
+        ))
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(event).collect()
+    }
+
+    async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError> {
+        sqlx::query(
+            "
+            update mapae.events e set sent = true
+              from unnest($1::uuid[], $2::bigint[]) g (job, sequence)
+             where e.job = any($1) and e.job = g.job and e.sequence = g.sequence
+            ",
+        )
+        .bind(events.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
+        .bind(
+            events
+                .iter()
+                .map(|(_, sequence)| i64::try_from(*sequence).unwrap_or(i64::MAX))
+                .collect::<Vec<_>>(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError> {
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let rows = sqlx::query(
+            "
+            with old as (
+                select id, owner, delete_asked, source->>'file' as source from mapae.jobs
+                 where id = any(array(
+                       (select j.id from mapae.jobs j
+                         where j.delete_asked and j.finished_at is not null
+                           and not exists (select from mapae.events e where e.job = j.id and not e.sent) limit $1)
+                       union
+                       (select id from mapae.jobs
+                         where finished_at < now() - $2 * interval '1 microsecond'
+                           and (state <> 'failed' or finished_at < now() - $3 * interval '1 microsecond')
+                         order by finished_at limit $1)))
+                   and finished_at is not null
+                 limit $1
+                   for update skip locked
+            ), files as (
+                insert into mapae.garbage (file, since)
+                select distinct file, now() from (
+                    select source from old
+                    union all
+                    select output->'file'->>'name' from mapae.results where job in (select id from old)
+                    union all
+                    select output->'file'->>'name' from mapae.checkpoints where job in (select id from old)
+                ) f (file) where file is not null
+                on conflict do nothing
+            ), buried as (
+                insert into mapae.tombstones (job, owner, at)
+                select id, owner, now() from old where delete_asked
+                on conflict do nothing
+            ), gone as (
+                delete from mapae.jobs where id = any(array(select id from old))
+            )
+            select delete_asked from old
+            ",
+        )
+        .bind(max)
+        .bind(as_micros(retention.finished))
+        .bind(as_micros(retention.failed))
+        .fetch_all(&self.pool)
+        .await?;
+        let mut pruned = Pruned::default();
+        for row in rows {
+            if row.try_get("delete_asked")? { pruned.buried += 1 } else { pruned.expired += 1 }
+        }
+        self.forget(retention, max).await?;
+        Ok(pruned)
+    }
+
+    async fn garbage(&self, max: usize) -> Result<Vec<Garbage>, StoreError> {
+        let rows = sqlx::query(
+            "
+            select file, (extract(epoch from since) * 1000000)::bigint as since
+              from mapae.garbage order by since limit $1
+            ",
+        )
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Garbage {
+                    file: row.try_get("file")?,
+                    since: Timestamp::from_micros(row.try_get("since")?),
+                })
+            })
+            .collect()
+    }
+
+    async fn swept(&self, files: &[Garbage]) -> Result<(), StoreError> {
+        sqlx::query("delete from mapae.garbage where file = any($1)")
+            .bind(files.iter().map(|garbage| garbage.file.clone()).collect::<Vec<_>>())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError> {
+        // A file's name begins with its job's id, so no index over names is needed.
+        let jobs: Vec<Uuid> = files.iter().filter_map(|file| crate::store::row::job_of_file(file)).collect();
+        let rows = sqlx::query(
+            "
+            select distinct file from (
+                select source->>'file' from mapae.jobs where id = any($1)
+                union all
+                select output->'file'->>'name' from mapae.results where job = any($1)
+                union all
+                select output->'file'->>'name' from mapae.checkpoints where job = any($1)
+            ) f (file) where file = any($2)
+            ",
+        )
+        .bind(jobs)
+        .bind(files)
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(|row| Ok(row.try_get("file")?)).collect()
+    }
+}
+
+impl Postgres {
+    /// T8: rows rung before whose time has come again. They are in their windows already.
+    async fn ring_again(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
+        let rows = sqlx::query(
+            "
+            update mapae.jobs j
+               set hint = j.hint + 1, ring_at = now() + $1 * interval '1 microsecond'
+             where j.id = any(array(select r.id from mapae.jobs r
+                                     where r.state = 'pending' and r.hint > 0 and r.ring_at <= now()
+                                       and not exists (select from mapae.pauses p where p.lane = r.lane)
+                                     order by r.lane, r.turn limit $2 for update skip locked))
+               and j.state = 'pending' and j.hint > 0 and j.ring_at <= now()
+            returning j.id, j.owner, j.lane, j.hint, j.trace
+            ",
+        )
+        .bind(as_micros(plan.again))
+        .bind(i64::try_from(plan.max).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(rung).collect()
+    }
+
+    /// Lanes with due work that is not rung and room in their window.
+    async fn lanes_to_ring(&self, plan: &RingPlan) -> Result<Vec<(String, i64)>, StoreError> {
+        let rows = sqlx::query(
+            "
+            with recursive lanes (lane) as (
+                (select lane from mapae.jobs where state = 'pending' and hint = 0 order by lane limit 1)
+                union all
+                select (select j.lane from mapae.jobs j
+                         where j.state = 'pending' and j.hint = 0 and j.lane > l.lane order by j.lane limit 1)
+                  from lanes l where l.lane is not null
+            )
+            select lane, room
+              from (select l.lane, $1 - (select count(*) from (select from mapae.jobs w
+                                 where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1) w) as room
+                      from lanes l
+                     where l.lane is not null
+                       and not exists (select from mapae.pauses p where p.lane = l.lane)
+                       and exists (select from mapae.jobs d where d.lane = l.lane and d.state = 'pending'
+                                      and d.hint = 0 and d.due_at <= now())) r
+             where room > 0
+            ",
+        )
+        .bind(i64::try_from(plan.window).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(|row| Ok((row.try_get("lane")?, row.try_get("room")?))).collect()
+    }
+
+    /// T2, some from each owner, so that a newcomer need not wait until older backlogs are drained.
+    async fn ring_fair(&self, lane: &str, room: i64, again: Duration) -> Result<Vec<Rung>, StoreError> {
+        let rows = sqlx::query(concat!(
+            "
+            with recursive owners (owner) as (
+                (select owner from mapae.jobs
+                  where lane = $1 and state = 'pending' and hint = 0 order by owner limit 1)
+                union all
+                select (select j.owner from mapae.jobs j
+                         where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > o.owner
+                         order by j.owner limit 1)
+                  from owners o where o.owner is not null
+            ), some (owner) as (
+                select owner from owners where owner is not null
+                 order by md5(owner || $4) limit $5
+            ), taken as (
+                select x.id, x.owner, x.due_at
+                  from some
+                 cross join lateral (
+                       select j.id, j.owner, j.due_at from mapae.jobs j
+                        where j.lane = $1 and j.owner = some.owner and j.state = 'pending' and j.hint = 0
+                          and j.due_at <= now()
+                        order by j.due_at
+                        limit greatest($2 / $5, 1)
+                          for update skip locked) x
+                 limit $2
+            ), ",
+            take_turns!(),
+        ))
+        .bind(lane)
+        .bind(room)
+        .bind(as_micros(again))
+        // Another order in each pass: of more owners than one pass takes, all come round.
+        .bind(Uuid::new_v4().to_string())
+        .bind(OWNERS_MAX)
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(rung).collect()
+    }
+
+    /// T2, what has been due longest, into the room that is left.
+    async fn ring_oldest(&self, lane: &str, room: i64, again: Duration) -> Result<Vec<Rung>, StoreError> {
+        let rows = sqlx::query(concat!(
+            "
+            with taken as (
+                select j.id, j.owner, j.due_at from mapae.jobs j
+                 where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.due_at <= now()
+                 order by j.due_at
+                 limit $2
+                   for update skip locked
+            ), ",
+            take_turns!(),
+        ))
+        .bind(lane)
+        .bind(room)
+        .bind(as_micros(again))
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(rung).collect()
+    }
+
+    /// What is remembered of jobs and workers that are no more.
+    async fn forget(&self, retention: &Retention, max: i64) -> Result<(), StoreError> {
+        for statement in [
+            "delete from mapae.idempotency where ctid = any(array(select ctid from mapae.idempotency
+              where created_at < now() - $1 * interval '1 microsecond' limit $2))",
+            "delete from mapae.tombstones where ctid = any(array(select ctid from mapae.tombstones
+              where at < now() - $1 * interval '1 microsecond' limit $2))",
+            "delete from mapae.workers w where w.ctid = any(array(select ctid from mapae.workers
+              where seen_at < now() - least($1 * interval '1 microsecond', interval '1 hour') limit $2))
+                and not exists (select from mapae.jobs j where j.state = 'running' and j.incarnation = w.incarnation)",
+        ] {
+            sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+}
+
+fn rung(row: &PgRow) -> Result<Rung, StoreError> {
+    Ok(Rung {
+        job: JobId(row.try_get("id")?),
+        owner: Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?,
+        lane: lane(row.try_get("lane")?)?,
+        hint: count(row.try_get("hint")?)?,
+        trace: row.try_get("trace")?,
+    })
+}

@@ -1,0 +1,453 @@
+//! Claim, settle, and what a running job writes. Every write carries the token.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::{PgPool, Row};
+use uuid::Uuid;
+
+use super::{Postgres, job_columns};
+use crate::job::State;
+use crate::job::lease::{Holder, Lease};
+use crate::job::name::{JobId, Owner};
+use crate::job::record::{Checkpoint, Progress};
+use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
+use crate::job::timestamp::Timestamp;
+use crate::store::contract::{
+    Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
+};
+use crate::store::row::{as_micros, job_row, state, unreadable};
+
+/// The end of both claims: what is `free (id, state, turn)` becomes running, once more under its own
+/// guard, is told of, and is answered. Binds $3 holder, $4 incarnation, $5 lease, $6 outbox.
+macro_rules! claimed {
+    () => {
+        concat!(
+            "
+            claimed as (
+                update mapae.jobs j
+                   set state = 'running', attempt = j.attempt + 1, epoch = j.epoch + 1, token = gen_random_uuid(),
+                       holder = $3, incarnation = $4, leased_until = now() + $5 * interval '1 microsecond',
+                       started_at = now(), progress = null, hint = 0, turn = null, ring_at = null,
+                       sequence = j.sequence + case free.state when 'running' then 2 else 1 end
+                  from free
+                 where j.id = any(array(select id from free)) and j.id = free.id
+                   and j.state = free.state and j.attempt < j.attempts_max
+                returning j.*, free.state as was, free.turn as turned
+            ), told as (
+                insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, sent)
+                select id, sequence - 1, owner, kind, 'lost', now(), attempt - 1, null, not $6
+                  from claimed where was = 'running'
+                union all
+                select id, sequence, owner, kind, 'claimed', now(), attempt, $3, not $6 from claimed
+            )
+            select ",
+            job_columns!(),
+            " from claimed j",
+        )
+    };
+}
+
+#[async_trait]
+impl Run for Postgres {
+    async fn join(&self, join: &Join) -> Result<Box<dyn Member>, JoinError> {
+        super::member::join(self, join).await
+    }
+
+    async fn claim(
+        &self,
+        holder: &Holder,
+        pointers: &[(JobId, Owner)],
+        lease: Duration,
+    ) -> Result<Vec<Claim>, StoreError> {
+        let ids: Vec<Uuid> = pointers.iter().map(|(id, _)| id.0).collect();
+        let owners: Vec<String> = pointers.iter().map(|(_, owner)| owner.to_string()).collect();
+        // Rows are locked in one order, so that two claims of the same pointers cannot wait for each
+        // other; the later one looks again after the earlier one's commit.
+        let rows = sqlx::query(concat!(
+            "
+            with free as (
+                select j.id, j.state, null::bigint as turn
+                  from unnest($1::uuid[], $2::text[]) p (id, owner)
+                  join mapae.jobs j on j.id = p.id and j.owner = p.owner
+                 where ((j.state = 'pending' and j.due_at <= now()
+                         and not exists (select from mapae.pauses p where p.lane = j.lane))
+                        or (j.state = 'running' and j.leased_until <= now()))
+                   and not j.cancel_asked and j.attempt < j.attempts_max
+                   and (j.deadline is null or j.deadline > now())
+                 order by j.id
+                   for update of j
+            ), ",
+            claimed!(),
+        ))
+        .bind(&ids)
+        .bind(&owners)
+        .bind(&holder.name)
+        .bind(holder.incarnation)
+        .bind(as_micros(lease))
+        .bind(self.outbox)
+        .fetch_all(&self.pool)
+        .await?;
+        let mut run: HashMap<Uuid, Holding> = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            run.insert(row.try_get("id")?, job_row!(row).holding()?);
+        }
+        let rest: Vec<Uuid> = ids.iter().copied().filter(|id| !run.contains_key(id)).collect();
+        let mut others =
+            if rest.is_empty() { HashMap::new() } else { self.why_not(&rest, &owners, &ids).await? };
+        Ok(ids
+            .iter()
+            .map(|id| match run.remove(id) {
+                Some(holding) => Claim::Run(Box::new(holding)),
+                // A pointer that stands twice in one batch: its first has the lease now.
+                None => others.remove(id).unwrap_or(Claim::Stale),
+            })
+            .collect())
+    }
+
+    async fn claim_rung(
+        &self,
+        holder: &Holder,
+        lanes: &[LaneQuota],
+        max: usize,
+        lease: Duration,
+    ) -> Result<Vec<Holding>, StoreError> {
+        let rows = sqlx::query(concat!(
+            "
+            with free as (
+                select x.id, x.state, x.turn
+                  from unnest($1::text[], $2::bigint[]) with ordinality q (lane, max, place)
+                 cross join lateral (
+                       select j.id, j.state, j.turn
+                         from mapae.jobs j
+                        where j.lane = q.lane and j.state = 'pending' and j.hint > 0 and j.due_at <= now()
+                          and (j.deadline is null or j.deadline > now())
+                        order by j.turn, j.id
+                        limit q.max
+                          for update skip locked) x
+                 where not exists (select from mapae.pauses p where p.lane = q.lane)
+                 limit $7
+            ), ",
+            claimed!(),
+            " order by j.turned, j.id",
+        ))
+        .bind(lanes.iter().map(|quota| quota.lane.to_string()).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|quota| i64::try_from(quota.max).unwrap_or(i64::MAX)).collect::<Vec<_>>())
+        .bind(&holder.name)
+        .bind(holder.incarnation)
+        .bind(as_micros(lease))
+        .bind(self.outbox)
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(|row| job_row!(row).holding()).collect()
+    }
+
+    async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
+        self.settles.ask(settlement).await?
+    }
+
+    async fn progress(&self, lease: &Lease, progress: &Progress) -> Result<(), SettleError> {
+        let done = sqlx::query(
+            "update mapae.jobs set progress = $3 where id = $1 and token = $2 and state = 'running'",
+        )
+        .bind(lease.job.0)
+        .bind(lease.token.0)
+        .bind(serde_json::json!(progress))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::from)?;
+        self.fenced(lease, done.rows_affected()).await
+    }
+
+    async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint) -> Result<(), SettleError> {
+        let done = sqlx::query(
+            "
+            with held as (
+                update mapae.jobs set sequence = sequence + 1
+                 where id = $1 and token = $2 and state = 'running'
+                returning id, owner, kind, sequence, attempt, holder
+            ), kept as (
+                insert into mapae.checkpoints (job, stage, output, took_us, at)
+                select id, $3, $4, $5, clock_timestamp() from held
+                on conflict (job, stage) do update
+                   set output = excluded.output, took_us = excluded.took_us, at = excluded.at
+            ), told as (
+                insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
+                select id, sequence, owner, kind, 'stage', now(), attempt, holder, $3, not $6 from held
+            )
+            select id from held
+            ",
+        )
+        .bind(lease.job.0)
+        .bind(lease.token.0)
+        .bind(&checkpoint.stage)
+        .bind(serde_json::json!(checkpoint.output))
+        .bind(as_micros(checkpoint.took))
+        .bind(self.outbox)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::from)?;
+        self.fenced(lease, done.len() as u64).await
+    }
+
+    async fn checkpoints(&self, job: JobId) -> Result<Vec<Checkpoint>, StoreError> {
+        let rows = sqlx::query(
+            "select stage, output, took_us from mapae.checkpoints where job = $1 order by at, stage",
+        )
+        .bind(job.0)
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Checkpoint {
+                    stage: row.try_get("stage")?,
+                    output: serde_json::from_value(row.try_get("output")?)
+                        .map_err(|_| unreadable("a checkpoint that cannot be read"))?,
+                    took: Duration::from_micros(crate::store::row::big(row.try_get("took_us")?)?),
+                })
+            })
+            .collect()
+    }
+}
+
+impl Postgres {
+    /// For pointers that may not run: settles what their claim was to settle (T3b, T3c), and says where
+    /// each row stands.
+    async fn why_not(
+        &self,
+        rest: &[Uuid],
+        owners: &[String],
+        ids: &[Uuid],
+    ) -> Result<HashMap<Uuid, Claim>, StoreError> {
+        let ended = sqlx::query(
+            "
+            with over as (
+                select j.id, j.state,
+                       case when j.cancel_asked then 'cancelled' else 'failed' end as next,
+                       case when j.cancel_asked then $4::jsonb
+                            when j.attempt >= j.attempts_max then $5::jsonb
+                            else $6::jsonb end as failure
+                  from unnest($1::uuid[], $2::text[]) p (id, owner)
+                  join mapae.jobs j on j.id = p.id and j.owner = p.owner
+                 where (j.state = 'running' and j.leased_until <= now()
+                        and (j.cancel_asked or j.attempt >= j.attempts_max or j.deadline <= now()))
+                    or (j.state = 'pending' and j.deadline <= now())
+                 order by j.id
+                   for update of j
+            ), ended as (
+                update mapae.jobs j
+                   set state = over.next, finished_at = now(), token = null, holder = null, incarnation = null,
+                       leased_until = null, hint = 0, turn = null, ring_at = null,
+                       failure = over.failure || jsonb_build_object('attempt', j.attempt),
+                       sequence = j.sequence + 1
+                  from over
+                 where j.id = any(array(select id from over)) and j.id = over.id and j.state = over.state
+                returning j.id, j.owner, j.kind, j.state, j.sequence, j.attempt, j.failure
+            ), told as (
+                insert into mapae.events (job, sequence, owner, kind, event, at, attempt, code, sent)
+                select id, sequence, owner, kind, state, now(), attempt, failure->>'code', not $3 from ended
+            )
+            select id, state from ended
+            ",
+        )
+        .bind(ids)
+        .bind(owners)
+        .bind(self.outbox)
+        .bind(serde_json::json!(Failure::cancelled()))
+        .bind(serde_json::json!(Failure::lost()))
+        .bind(serde_json::json!(Failure::overdue()))
+        .fetch_all(&self.pool)
+        .await?;
+        let mut answers = HashMap::with_capacity(rest.len());
+        for row in ended {
+            let answer = match state(row.try_get("state")?)? {
+                State::Cancelled => Claim::Cancelled,
+                other => Claim::Finished(other),
+            };
+            answers.insert(row.try_get("id")?, answer);
+        }
+        let rows = sqlx::query(
+            "
+            select j.id, j.state, j.owner = p.owner as ours,
+                   (extract(epoch from j.due_at) * 1000000)::bigint       as due_at,
+                   (extract(epoch from j.leased_until) * 1000000)::bigint as leased_until,
+                   j.due_at > now()                                       as early
+              from unnest($1::uuid[], $2::text[]) p (id, owner)
+              join mapae.jobs j on j.id = p.id
+             where j.id = any($3)
+            ",
+        )
+        .bind(ids)
+        .bind(owners)
+        .bind(rest)
+        .fetch_all(&self.pool)
+        .await?;
+        for row in rows {
+            let until = row.try_get::<Option<i64>, _>("leased_until")?.unwrap_or_default();
+            let answer = match state(row.try_get("state")?)? {
+                _ if !row.try_get::<bool, _>("ours")? => Claim::Foreign,
+                State::Running => Claim::Busy(Timestamp::from_micros(until)),
+                State::Pending if row.try_get("early")? => {
+                    Claim::NotDue(Timestamp::from_micros(row.try_get("due_at")?))
+                }
+                State::Pending => Claim::Paused,
+                ended => Claim::Finished(ended),
+            };
+            answers.entry(row.try_get("id")?).or_insert(answer);
+        }
+        Ok(answers)
+    }
+
+    /// What no row changed means.
+    async fn fenced(&self, lease: &Lease, changed: u64) -> Result<(), SettleError> {
+        if changed > 0 {
+            return Ok(());
+        }
+        let row = sqlx::query("select state from mapae.jobs where id = $1")
+            .bind(lease.job.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::from)?;
+        let found =
+            row.map(|row| row.try_get("state").map_err(StoreError::from).and_then(state)).transpose()?;
+        Err(SettleError::LeaseLost(found))
+    }
+}
+
+/// T5, T6, T6b and handing back, for any number of jobs: state, result and event in one statement.
+pub(super) async fn settle(
+    pool: &PgPool,
+    batch: &[Settlement],
+    outbox: bool,
+) -> Result<Vec<Result<State, SettleError>>, StoreError> {
+    let ids: Vec<Uuid> = batch.iter().map(|settlement| settlement.lease.job.0).collect();
+    let tokens: Vec<Uuid> = batch.iter().map(|settlement| settlement.lease.token.0).collect();
+    let failures = batch.iter().map(|settlement| match &settlement.verdict {
+        Verdict::Retry { failure, .. }
+        | Verdict::Throttle { failure, .. }
+        | Verdict::Fail { failure }
+        | Verdict::Stale { failure } => Some(serde_json::json!(failure)),
+        Verdict::Succeed | Verdict::HandBack => None,
+    });
+    let delays = batch.iter().map(|settlement| match &settlement.verdict {
+        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } => as_micros(*delay),
+        _ => 0,
+    });
+    let rows = sqlx::query(
+        "
+        with given as (
+            select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::jsonb[], $6::jsonb[])
+                       as g (id, token, verdict, delay, failure, output)
+        ), held as (
+            select g.*, now() + g.delay * interval '1 microsecond' as due,
+                   case when j.cancel_asked then 'cancelled'
+                        when g.verdict = 'succeed' then 'succeeded'
+                        when g.verdict = 'fail' then 'failed'
+                        when g.verdict = 'stale' then 'stale'
+                        when g.verdict = 'retry' and j.attempt >= j.attempts_max then 'failed'
+                        when g.verdict = 'throttle' and j.throttled >= $7 then 'failed'
+                        when g.verdict <> 'hand-back'
+                             and j.deadline <= now() + g.delay * interval '1 microsecond' then 'failed'
+                        else 'pending' end as next
+              from given g
+              join mapae.jobs j on j.id = g.id and j.token = g.token
+             where j.id = any($1) and j.state = 'running'
+             order by j.id
+               for update of j
+        ), settled as (
+            update mapae.jobs j
+               set state        = held.next,
+                   due_at       = case held.next when 'pending' then held.due else j.due_at end,
+                   finished_at  = case held.next when 'pending' then null else now() end,
+                   attempt      = j.attempt - case when held.next = 'pending' and held.verdict <> 'retry' then 1 else 0 end,
+                   throttled    = j.throttled
+                                  + case when held.next = 'pending' and held.verdict = 'throttle' then 1 else 0 end,
+                   failure      = case when held.next = 'succeeded' then null
+                                       when held.next = 'cancelled' then $8::jsonb || jsonb_build_object('attempt', j.attempt)
+                                       when held.failure is null then j.failure
+                                       else held.failure || jsonb_build_object('attempt', j.attempt) end,
+                   settled_by   = j.token,
+                   token = null, holder = null, incarnation = null, leased_until = null, progress = null,
+                   sequence     = j.sequence + 1
+              from held
+             where j.id = any($1) and j.id = held.id and j.token = held.token and j.state = 'running'
+            returning j.id, j.owner, j.kind, j.state, j.sequence, j.started_at, j.settled_by, held.verdict, held.output,
+                      held.failure->>'code' as code,
+                      j.attempt + case when held.next = 'pending' and held.verdict <> 'retry' then 1 else 0 end as attempt
+        ), kept as (
+            insert into mapae.results (job, output, stored_at)
+            select id, output, now() from settled where state = 'succeeded' and output is not null
+            on conflict (job) do update set output = excluded.output, stored_at = excluded.stored_at
+        ), told as (
+            insert into mapae.events (job, sequence, owner, kind, event, at, attempt, code, sent)
+            select id, sequence, owner, kind,
+                   case when state <> 'pending' then state
+                        when verdict = 'retry' then 'retrying'
+                        when verdict = 'throttle' then 'throttled'
+                        else 'released' end,
+                   now(), attempt, case when state <> 'cancelled' then code end, not $9
+              from settled
+        )
+        select id, state, settled_by from settled
+        ",
+    )
+    .bind(&ids)
+    .bind(&tokens)
+    .bind(batch.iter().map(|settlement| verdict_name(&settlement.verdict)).collect::<Vec<_>>())
+    .bind(delays.collect::<Vec<_>>())
+    .bind(failures.collect::<Vec<_>>())
+    .bind(batch.iter().map(|settlement| settlement.output.as_ref().map(|o| serde_json::json!(o))).collect::<Vec<_>>())
+    .bind(i32::try_from(THROTTLES_MAX).unwrap_or(i32::MAX))
+    .bind(serde_json::json!(Failure::cancelled()))
+    .bind(outbox)
+    .fetch_all(pool)
+    .await?;
+    let mut answers = HashMap::with_capacity(batch.len());
+    for row in rows {
+        answers.insert(
+            (row.try_get::<Uuid, _>("id")?, row.try_get::<Uuid, _>("settled_by")?),
+            state(row.try_get("state")?)?,
+        );
+    }
+    let refused: Vec<Uuid> = ids
+        .iter()
+        .zip(&tokens)
+        .filter(|(id, token)| !answers.contains_key(&(**id, **token)))
+        .map(|(id, _)| *id)
+        .collect();
+    let mut found = HashMap::new();
+    if !refused.is_empty() {
+        let rows = sqlx::query("select id, state, settled_by from mapae.jobs where id = any($1)")
+            .bind(&refused)
+            .fetch_all(pool)
+            .await?;
+        for row in rows {
+            let settled_by: Option<Uuid> = row.try_get("settled_by")?;
+            found.insert(row.try_get::<Uuid, _>("id")?, (state(row.try_get("state")?)?, settled_by));
+        }
+    }
+    Ok(ids
+        .iter()
+        .zip(&tokens)
+        .map(|(id, token)| match (answers.get(&(*id, *token)), found.get(id)) {
+            (Some(state), _) => Ok(*state),
+            // Asked before, and the answer was lost: it stands.
+            (None, Some((state, Some(settled_by)))) if settled_by == token => Ok(*state),
+            (None, Some((state, _))) => Err(SettleError::LeaseLost(Some(*state))),
+            (None, None) => Err(SettleError::LeaseLost(None)),
+        })
+        .collect())
+}
+
+fn verdict_name(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Succeed => "succeed",
+        Verdict::Retry { .. } => "retry",
+        Verdict::Throttle { .. } => "throttle",
+        Verdict::Fail { .. } => "fail",
+        Verdict::Stale { .. } => "stale",
+        Verdict::HandBack => "hand-back",
+    }
+}

@@ -1,0 +1,262 @@
+//! Reading. Deleted jobs are not there.
+
+use async_trait::async_trait;
+use sqlx::postgres::PgRow;
+use sqlx::{QueryBuilder, Row};
+use std::time::Duration;
+
+use super::{Postgres, job, job_columns};
+use crate::job::State;
+use crate::job::event::{Event, EventKind, Position};
+use crate::job::lease::Holder;
+use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::record::{Job, Output};
+use crate::job::timestamp::Timestamp;
+use crate::store::contract::{
+    EventFilter, JobFilter, LaneStats, Page, Scope, Stats, StoreError, View, WorkerReport, WorkerRow,
+};
+use crate::store::row::{as_like, big, count, lane, state, unreadable};
+
+/// The columns of an event called `e`.
+macro_rules! event_columns {
+    () => {
+        "e.job, e.sequence, e.owner, e.kind, e.event, (extract(epoch from e.at) * 1000000)::bigint as at,
+         e.attempt, e.worker, e.code, e.transaction::text::bigint as transaction, e.number"
+    };
+}
+pub(super) use event_columns;
+
+pub(super) fn event(row: &PgRow) -> Result<Event, StoreError> {
+    let event: String = row.try_get("event")?;
+    Ok(Event {
+        job: JobId(row.try_get("job")?),
+        owner: Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?,
+        kind: Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
+        sequence: big(row.try_get("sequence")?)?,
+        event: EventKind::parse(&event).ok_or_else(|| unreadable("an event that is none"))?,
+        at: Timestamp::from_micros(row.try_get("at")?),
+        attempt: count(row.try_get("attempt")?)?,
+        worker: row.try_get("worker")?,
+        code: row.try_get("code")?,
+        position: Position {
+            transaction: big(row.try_get("transaction")?)?,
+            number: big(row.try_get("number")?)?,
+        },
+    })
+}
+
+#[async_trait]
+impl View for Postgres {
+    async fn job(&self, scope: &Scope, id: JobId) -> Result<Option<Job>, StoreError> {
+        let row = sqlx::query(concat!(
+            "select ",
+            job_columns!(),
+            " from mapae.jobs j where j.id = $1 and ($2::text is null or j.owner = $2) and not j.delete_asked",
+        ))
+        .bind(id.0)
+        .bind(scope.owner())
+        .fetch_optional(&self.pool)
+        .await?;
+        row.as_ref().map(job).transpose()
+    }
+
+    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Vec<Job>, StoreError> {
+        let mut query = QueryBuilder::new(concat!(
+            "select ",
+            job_columns!(),
+            " from mapae.jobs j where not j.delete_asked"
+        ));
+        if let Some(owner) = scope.owner() {
+            query.push(" and j.owner = ").push_bind(owner.to_owned());
+        }
+        if let Some(after) = page.after {
+            query.push(" and j.id < ").push_bind(after.0);
+        }
+        if let Some(state) = filter.state {
+            query.push(" and j.state = ").push_bind(state.as_str());
+        }
+        if let Some(kind) = &filter.kind {
+            query.push(" and j.kind = ").push_bind(kind.to_string());
+        }
+        if let Some(text) = &filter.text {
+            query.push(" and (j.id::text like ").push_bind(format!("{}%", as_like(text)));
+            query.push(" or j.source->>'name' ilike ").push_bind(format!("%{}%", as_like(text))).push(")");
+        }
+        query.push(" order by j.id desc limit ").push_bind(i64::try_from(page.limit).unwrap_or(i64::MAX));
+        let rows = query.build().fetch_all(&self.pool).await?;
+        rows.iter().map(job).collect()
+    }
+
+    async fn output(&self, scope: &Scope, id: JobId) -> Result<Option<Output>, StoreError> {
+        let row = sqlx::query(
+            "
+            select r.output
+              from mapae.results r
+              join mapae.jobs j on j.id = r.job
+             where j.id = $1 and ($2::text is null or j.owner = $2) and not j.delete_asked and j.state = 'succeeded'
+            ",
+        )
+        .bind(id.0)
+        .bind(scope.owner())
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        serde_json::from_value(row.try_get("output")?).map_err(|_| unreadable("a result that cannot be read"))
+    }
+
+    async fn events(
+        &self,
+        scope: &Scope,
+        filter: &EventFilter,
+        max: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        // Positions rise with the transaction; what a transaction still running could come before is
+        // left for later. Within a job the sequence decides, for the writer that came second in a job
+        // may have begun first: such a predecessor beyond the page is brought along.
+        let mut query = QueryBuilder::new(concat!(
+            "with page as (select ",
+            event_columns!(),
+            " from mapae.events e join mapae.jobs j on j.id = e.job and not j.delete_asked
+              where (e.transaction, e.number) > (",
+        ));
+        query.push_bind(filter.after.transaction.to_string()).push("::xid8, ");
+        query.push_bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX)).push(")");
+        query.push(" and e.transaction < pg_snapshot_xmin(pg_current_snapshot())");
+        if let Some(job) = filter.job {
+            query.push(" and e.job = ").push_bind(job.0);
+        }
+        if let Some(owner) = scope.owner() {
+            query.push(" and e.owner = ").push_bind(owner.to_owned());
+        }
+        query
+            .push(" order by e.transaction, e.number limit ")
+            .push_bind(i64::try_from(max).unwrap_or(i64::MAX));
+        query.push(concat!(
+            "), early as (select ",
+            event_columns!(),
+            " from page p join mapae.events e on e.job = p.job and e.sequence < p.sequence
+              where (e.transaction, e.number) > (",
+        ));
+        query.push_bind(filter.after.transaction.to_string()).push("::xid8, ");
+        query.push_bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX)).push(")");
+        query.push(") select * from page union select * from early order by transaction, number");
+        let rows = query.build().fetch_all(&self.pool).await?;
+        let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
+        Ok(crate::store::row::in_job_order(events))
+    }
+
+    async fn last_position(&self) -> Result<Position, StoreError> {
+        let row = sqlx::query("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin")
+            .fetch_one(&self.pool)
+            .await?;
+        // All that is readable now was written by transactions before this one.
+        let transaction = big(row.try_get("xmin")?)?.saturating_sub(1);
+        Ok(Position { transaction, number: i64::MAX.unsigned_abs() })
+    }
+
+    async fn ahead(&self, job: &Job, max: usize) -> Result<usize, StoreError> {
+        let row = sqlx::query(
+            "
+            select count(*) as ahead from (
+                select from mapae.jobs o, mapae.jobs j
+                 where j.id = $1 and o.lane = j.lane and o.state = 'pending' and o.id <> j.id and o.due_at <= now()
+                   and case when j.hint > 0 then o.hint > 0 and (o.turn, o.id) < (j.turn, j.id)
+                            else o.hint > 0 or o.due_at < j.due_at end
+                 limit $2) a
+            ",
+        )
+        .bind(job.id.0)
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .fetch_one(&self.pool)
+        .await?;
+        usize::try_from(row.try_get::<i64, _>("ahead")?).map_err(unreadable)
+    }
+
+    async fn paused(&self) -> Result<Vec<Lane>, StoreError> {
+        let rows = sqlx::query("select lane from mapae.pauses order by lane").fetch_all(&self.pool).await?;
+        rows.iter().map(|row| lane(row.try_get("lane")?)).collect()
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        let rows = sqlx::query(
+            "
+            select name, incarnation, kinds, slots, report,
+                   (extract(epoch from started_at) * 1000000)::bigint as started_at,
+                   (extract(epoch from seen_at) * 1000000)::bigint    as seen_at
+              from mapae.workers
+             order by name, started_at
+            ",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(worker).collect()
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        let rows = sqlx::query("select state, count(*) as jobs from mapae.jobs group by state")
+            .fetch_all(&self.pool)
+            .await?;
+        let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
+        for row in rows {
+            let found = state(row.try_get("state")?)?;
+            let jobs = big(row.try_get("jobs")?)?;
+            stats.states.iter_mut().filter(|(state, _)| *state == found).for_each(|(_, count)| *count = jobs);
+        }
+        stats.dead =
+            stats.states.iter().find(|(state, _)| *state == State::Failed).map_or(0, |(_, jobs)| *jobs);
+        let rows = sqlx::query(
+            "
+            select lane, count(*) filter (where state = 'pending' and due_at <= now()) as ready,
+                   count(*) filter (where state = 'pending' and due_at > now())        as scheduled,
+                   count(*) filter (where state = 'running')                           as running,
+                   (extract(epoch from now() - min(due_at) filter (where state = 'pending' and due_at <= now()))
+                       * 1000000)::bigint                                              as oldest,
+                   exists (select from mapae.pauses p where p.lane = j.lane)           as paused
+              from mapae.jobs j
+             where state in ('pending', 'running')
+             group by lane
+             order by lane
+            ",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        for row in rows {
+            stats.lanes.push(LaneStats {
+                lane: lane(row.try_get("lane")?)?,
+                ready: big(row.try_get("ready")?)?,
+                scheduled: big(row.try_get("scheduled")?)?,
+                running: big(row.try_get("running")?)?,
+                oldest_ready: row.try_get::<Option<i64>, _>("oldest")?.map(micros),
+                paused: row.try_get("paused")?,
+            });
+        }
+        let row = sqlx::query(
+            "
+            select (select (extract(epoch from now() - min(finished_at)) * 1000000)::bigint
+                      from mapae.jobs where state = 'failed')            as dead_oldest,
+                   (select count(*) from mapae.events where not sent)    as outbox
+            ",
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        stats.dead_oldest = row.try_get::<Option<i64>, _>("dead_oldest")?.map(micros);
+        stats.outbox = big(row.try_get("outbox")?)?;
+        Ok(stats)
+    }
+}
+
+fn micros(number: i64) -> Duration {
+    Duration::from_micros(number.max(0).unsigned_abs())
+}
+
+fn worker(row: &PgRow) -> Result<WorkerRow, StoreError> {
+    let kinds: Vec<String> = row.try_get("kinds")?;
+    Ok(WorkerRow {
+        holder: Holder { name: row.try_get("name")?, incarnation: row.try_get("incarnation")? },
+        kinds: kinds.into_iter().map(Kind::new).collect::<Result<_, _>>().map_err(unreadable)?,
+        slots: count(row.try_get("slots")?)?,
+        report: serde_json::from_value::<WorkerReport>(row.try_get("report")?).unwrap_or_default(),
+        started_at: Timestamp::from_micros(row.try_get("started_at")?),
+        seen_at: Timestamp::from_micros(row.try_get("seen_at")?),
+    })
+}

@@ -1,0 +1,201 @@
+//! A job's row as both SQL stores read it, and the job it stands for.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::contract::{Holding, StoreError};
+use crate::job::State;
+use crate::job::event::{Event, Position};
+use crate::job::lease::{Holder, Lease, Token};
+use crate::job::name::{JobId, Kind, Lane, Owner, Priority};
+use crate::job::record::Job;
+use crate::job::retry::{Backoff, RetryPolicy};
+use crate::job::timestamp::Timestamp;
+
+/// The columns as they come: numbers and text. Times are microseconds.
+pub(super) struct JobRow {
+    pub id: Uuid,
+    pub owner: String,
+    pub kind: String,
+    pub priority: i16,
+    pub params: Value,
+    pub source: Option<Value>,
+    pub trace: Option<String>,
+    pub state: String,
+    pub attempt: i32,
+    pub attempts_max: i32,
+    pub backoff_first_us: i64,
+    pub backoff_max_us: i64,
+    pub throttled: i32,
+    pub redrives: i32,
+    pub cancel_asked: bool,
+    pub created_at: i64,
+    pub due_at: i64,
+    pub deadline: Option<i64>,
+    pub started_at: Option<i64>,
+    pub finished_at: Option<i64>,
+    pub holder: Option<String>,
+    pub incarnation: Option<Uuid>,
+    pub token: Option<Uuid>,
+    pub leased_until: Option<i64>,
+    pub epoch: i64,
+    pub progress: Option<Value>,
+    pub failure: Option<Value>,
+    pub sequence: i64,
+}
+
+/// Reads a [`JobRow`] off a row of either database: the columns are named alike in both.
+macro_rules! job_row {
+    ($row:expr) => {{
+        let row = $row;
+        $crate::store::row::JobRow {
+            id: row.try_get("id")?,
+            owner: row.try_get("owner")?,
+            kind: row.try_get("kind")?,
+            priority: row.try_get("priority")?,
+            params: row.try_get("params")?,
+            source: row.try_get("source")?,
+            trace: row.try_get("trace")?,
+            state: row.try_get("state")?,
+            attempt: row.try_get("attempt")?,
+            attempts_max: row.try_get("attempts_max")?,
+            backoff_first_us: row.try_get("backoff_first_us")?,
+            backoff_max_us: row.try_get("backoff_max_us")?,
+            throttled: row.try_get("throttled")?,
+            redrives: row.try_get("redrives")?,
+            cancel_asked: row.try_get("cancel_asked")?,
+            created_at: row.try_get("created_at")?,
+            due_at: row.try_get("due_at")?,
+            deadline: row.try_get("deadline")?,
+            started_at: row.try_get("started_at")?,
+            finished_at: row.try_get("finished_at")?,
+            holder: row.try_get("holder")?,
+            incarnation: row.try_get("incarnation")?,
+            token: row.try_get("token")?,
+            leased_until: row.try_get("leased_until")?,
+            epoch: row.try_get("epoch")?,
+            progress: row.try_get("progress")?,
+            failure: row.try_get("failure")?,
+            sequence: row.try_get("sequence")?,
+        }
+    }};
+}
+pub(super) use job_row;
+
+impl JobRow {
+    pub(super) fn job(self) -> Result<Job, StoreError> {
+        let holder = match (self.holder, self.incarnation) {
+            (Some(name), Some(incarnation)) => Some(Holder { name, incarnation }),
+            _ => None,
+        };
+        let backoff = Backoff { first: micros(self.backoff_first_us), max: micros(self.backoff_max_us) };
+        Ok(Job {
+            id: JobId(self.id),
+            owner: Owner::new(self.owner).map_err(unreadable)?,
+            kind: Kind::new(self.kind).map_err(unreadable)?,
+            state: state(&self.state)?,
+            params: self.params,
+            source: self.source.map(serde_json::from_value).transpose().map_err(|_| no_json())?,
+            priority: u8::try_from(self.priority)
+                .map_err(unreadable)
+                .and_then(|p| Priority::new(p).map_err(unreadable))?,
+            attempt: count(self.attempt)?,
+            retry: RetryPolicy { attempts: count(self.attempts_max)?, backoff },
+            created_at: Timestamp::from_micros(self.created_at),
+            due_at: Timestamp::from_micros(self.due_at),
+            deadline: self.deadline.map(Timestamp::from_micros),
+            started_at: self.started_at.map(Timestamp::from_micros),
+            finished_at: self.finished_at.map(Timestamp::from_micros),
+            holder,
+            cancel_asked: self.cancel_asked,
+            progress: self.progress.map(serde_json::from_value).transpose().map_err(|_| no_json())?,
+            failure: self.failure.map(serde_json::from_value).transpose().map_err(|_| no_json())?,
+            throttled: count(self.throttled)?,
+            redrives: count(self.redrives)?,
+            trace: self.trace,
+            sequence: big(self.sequence)?,
+        })
+    }
+
+    /// For a row that was just claimed.
+    pub(super) fn holding(self) -> Result<Holding, StoreError> {
+        let (Some(token), Some(until)) = (self.token, self.leased_until) else {
+            return Err(unreadable("a claimed row without a lease"));
+        };
+        let lease = Lease {
+            job: JobId(self.id),
+            token: Token(token),
+            epoch: big(self.epoch)?,
+            until: Timestamp::from_micros(until),
+        };
+        Ok(Holding { job: self.job()?, lease })
+    }
+}
+
+pub(super) fn state(text: &str) -> Result<State, StoreError> {
+    State::parse(text).ok_or_else(|| unreadable("a state that is none"))
+}
+
+pub(super) fn lane(text: &str) -> Result<Lane, StoreError> {
+    text.parse().map_err(unreadable)
+}
+
+pub(super) fn count(number: i32) -> Result<u32, StoreError> {
+    u32::try_from(number).map_err(unreadable)
+}
+
+pub(super) fn big(number: i64) -> Result<u64, StoreError> {
+    u64::try_from(number).map_err(unreadable)
+}
+
+fn micros(number: i64) -> Duration {
+    Duration::from_micros(number.max(0).unsigned_abs())
+}
+
+/// Microseconds as the columns hold them.
+pub(super) fn as_micros(duration: Duration) -> i64 {
+    // A century: later than anything, and still far from where sums with a date would overflow.
+    const MOST: i64 = 100 * 366 * 24 * 3600 * 1_000_000;
+    i64::try_from(duration.as_micros()).unwrap_or(MOST).min(MOST)
+}
+
+/// For a value in the database that this program would not have written.
+pub(super) fn unreadable(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
+    StoreError::Broken(why.into())
+}
+
+/// serde's own message may quote what it read.
+fn no_json() -> StoreError {
+    unreadable("a column does not hold the JSON it should")
+}
+
+/// Escapes what `like` would read as a pattern.
+pub(super) fn as_like(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_")
+}
+
+/// The job that a file in the file store belongs to: `originals/<job>`, `results/<job>/…`.
+pub(super) fn job_of_file(file: &str) -> Option<Uuid> {
+    file.split('/').nth(1).and_then(|part| Uuid::try_parse(part).ok())
+}
+
+/// Each job's events by sequence, in the places that job's events have.
+pub(super) fn in_job_order(events: Vec<Event>) -> Vec<Event> {
+    let mut by_job: HashMap<JobId, Vec<Event>> = HashMap::new();
+    let places: Vec<JobId> = events.iter().map(|event| event.job).collect();
+    let positions: Vec<Position> = events.iter().map(|event| event.position).collect();
+    for event in events {
+        by_job.entry(event.job).or_default().push(event);
+    }
+    for events in by_job.values_mut() {
+        events.sort_by_key(|event| std::cmp::Reverse(event.sequence));
+    }
+    places
+        .iter()
+        .zip(positions)
+        .filter_map(|(job, position)| Some(Event { position, ..by_job.get_mut(job)?.pop()? }))
+        .collect()
+}

@@ -1,0 +1,654 @@
+//! Stored files: one suite over every place, then what only a folder or only a bucket can do.
+
+use std::future::Future;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
+use mapae::blob::{Area, BlobError, BlobName, Blobs, PutLimits, Stored};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+const GENEROUS: PutLimits = PutLimits { bytes_max: 1 << 40 };
+const MIB: usize = 1024 * 1024;
+
+mod suite {
+    use super::*;
+
+    pub(super) async fn what_is_put_comes_back_with_its_size_and_hash(blobs: &Blobs, size: usize) {
+        let (content, name) = (content(size), original());
+        let stored = blobs.put(&name, body(&content), GENEROUS).await.unwrap();
+        let expected = Stored { bytes: size as u64, sha256: Sha256::digest(&content).into() };
+        assert_eq!(stored, expected);
+
+        let reading = blobs.get(&name).await.unwrap();
+        assert_eq!(reading.bytes, size as u64);
+        let chunks: Vec<Bytes> = reading.body.try_collect().await.unwrap();
+        assert!(chunks.concat() == content, "the content of {size} bytes came back changed");
+        let mut local = Vec::new();
+        blobs.open_local(&name).await.unwrap().read_to_end(&mut local).unwrap();
+        assert!(local == content, "the local file of {size} bytes is another one");
+    }
+
+    pub(super) async fn a_body_over_the_limit_leaves_nothing(blobs: &Blobs, size: usize) {
+        let name = original();
+        let limits = PutLimits { bytes_max: size as u64 - 1 };
+        let refused = blobs.put(&name, body(&content(size)), limits).await;
+        assert!(matches!(refused, Err(BlobError::TooLarge { bytes_max }) if bytes_max == size as u64 - 1));
+        leaves_nothing(blobs, &name).await;
+        // The limit itself is allowed.
+        let limits = PutLimits { bytes_max: size as u64 };
+        blobs.put(&name, body(&content(size)), limits).await.unwrap();
+    }
+
+    pub(super) async fn a_body_that_is_cut_off_leaves_nothing(blobs: &Blobs, size: usize) {
+        let name = original();
+        let cut = stream::iter([Err(io::Error::from(io::ErrorKind::ConnectionReset))]);
+        let refused = blobs.put(&name, body(&content(size)).chain(cut), GENEROUS).await;
+        assert!(matches!(refused, Err(BlobError::BodyCut(_))), "{refused:?}");
+        leaves_nothing(blobs, &name).await;
+    }
+
+    pub(super) async fn a_second_put_is_refused_and_changes_nothing(blobs: &Blobs, size: usize) {
+        let name = original();
+        let first = content(size);
+        blobs.put(&name, body(&first), GENEROUS).await.unwrap();
+        let second = blobs.put(&name, body(b"another"), GENEROUS).await;
+        assert!(matches!(second, Err(BlobError::AlreadyThere)), "{second:?}");
+        assert!(read(blobs, &name).await == first, "the first file was changed");
+        nothing_unfinished(blobs).await;
+    }
+
+    pub(super) async fn of_many_puts_at_once_one_wins_and_its_content_stays(blobs: &Blobs, size: usize) {
+        let name = original();
+        // All bodies end at the same moment, when every put has passed the look whether the name is free.
+        let gate = std::sync::Arc::new(tokio::sync::Barrier::new(8));
+        let puts = (0..8u8).map(|writer| {
+            let (blobs, name, gate) = (blobs.clone(), name.clone(), gate.clone());
+            tokio::spawn(async move {
+                let content = vec![writer; size];
+                let together = stream::once(async move {
+                    gate.wait().await;
+                    Ok(Bytes::from(content))
+                });
+                blobs.put(&name, together, GENEROUS).await
+            })
+        });
+        let answers: Vec<_> = stream::iter(puts).buffered(8).map(Result::unwrap).collect().await;
+        let winners: Vec<u8> = (0u8..).zip(&answers).filter(|(_, a)| a.is_ok()).map(|(w, _)| w).collect();
+        assert_eq!(winners.len(), 1, "{answers:?}");
+        let losers = answers.iter().filter(|answer| matches!(answer, Err(BlobError::AlreadyThere)));
+        assert_eq!(losers.count(), 7, "{answers:?}");
+        assert!(read(blobs, &name).await == vec![winners[0]; size], "the content is not the winner's");
+        nothing_unfinished(blobs).await;
+    }
+
+    pub(super) async fn a_put_that_is_dropped_half_way_leaves_nothing(blobs: &Blobs, size: usize) {
+        let name = original();
+        let (started, begun) = tokio::sync::oneshot::channel();
+        let never = stream::once(async move {
+            started.send(()).unwrap();
+            std::future::pending().await
+        });
+        let put = {
+            let (blobs, name, content) = (blobs.clone(), name.clone(), content(size));
+            tokio::spawn(async move { blobs.put(&name, body(&content).chain(never), GENEROUS).await })
+        };
+        begun.await.unwrap();
+        put.abort();
+        assert!(put.await.unwrap_err().is_cancelled());
+        leaves_nothing(blobs, &name).await;
+    }
+
+    pub(super) async fn a_missing_file_is_an_error_of_its_own(blobs: &Blobs) {
+        let name = BlobName::result(Uuid::new_v4(), 3, "document.json").unwrap();
+        assert!(matches!(blobs.get(&name).await.map(drop), Err(BlobError::Missing)));
+        assert!(matches!(blobs.open_local(&name).await.map(drop), Err(BlobError::Missing)));
+    }
+
+    pub(super) async fn deleting_twice_is_deleting_once(blobs: &Blobs) {
+        let job = Uuid::new_v4();
+        let names = [
+            BlobName::original(job),
+            result(job, 1, "a.json"),
+            result(job, 1, "b.json"),
+            result(job, 2, "a.json"),
+        ];
+        for name in &names {
+            blobs.put(name, body(b"x"), GENEROUS).await.unwrap();
+        }
+        for gone in 0..names.len() {
+            blobs.delete(&names[gone]).await.unwrap();
+            blobs.delete(&names[gone]).await.unwrap();
+            for (at, name) in names.iter().enumerate() {
+                assert_eq!(
+                    blobs.get(name).await.is_ok(),
+                    at > gone,
+                    "{name} after {} was deleted",
+                    names[gone]
+                );
+            }
+        }
+        // A name is free again once its file is deleted.
+        blobs.put(&names[1], body(b"y"), GENEROUS).await.unwrap();
+        assert_eq!(read(blobs, &names[1]).await, b"y");
+    }
+
+    pub(super) async fn the_list_tells_the_files_of_an_area_by_age(blobs: &Blobs) {
+        let job = Uuid::new_v4();
+        let (upload, output) = (BlobName::original(job), result(job, 7, "tables.json"));
+        blobs.put(&upload, body(b"12345"), GENEROUS).await.unwrap();
+        blobs.put(&output, body(b"123"), GENEROUS).await.unwrap();
+
+        let found = |area, before| {
+            let listed = blobs.list(area, before).try_collect::<Vec<_>>();
+            async move {
+                let mut of_job: Vec<_> =
+                    listed.await.unwrap().into_iter().filter(|one| one.name.job() == job).collect();
+                of_job.sort_by(|a, b| a.name.cmp(&b.name));
+                of_job.into_iter().map(|one| (one.name, one.bytes)).collect::<Vec<_>>()
+            }
+        };
+        assert_eq!(found(Area::Originals, soon()).await, [(upload, 5)]);
+        assert_eq!(found(Area::Results, soon()).await, [(output, 3)]);
+        let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+        assert_eq!(found(Area::Originals, an_hour_ago).await, []);
+        assert_eq!(found(Area::Results, an_hour_ago).await, []);
+    }
+
+    pub(super) async fn the_check_passes_and_leaves_nothing(blobs: &Blobs) {
+        let count = |blobs: &Blobs| blobs.list(Area::Originals, soon()).count();
+        let before = count(blobs).await;
+        blobs.check().await.unwrap();
+        assert_eq!(count(blobs).await, before);
+        nothing_unfinished(blobs).await;
+    }
+
+    async fn leaves_nothing(blobs: &Blobs, name: &BlobName) {
+        assert!(matches!(blobs.get(name).await.map(drop), Err(BlobError::Missing)));
+        let mut listed = blobs.list(Area::Originals, soon());
+        while let Some(one) = listed.try_next().await.unwrap() {
+            assert_ne!(&one.name, name);
+        }
+        nothing_unfinished(blobs).await;
+    }
+
+    async fn nothing_unfinished(blobs: &Blobs) {
+        assert_eq!(blobs.remove_unfinished(soon()).await.unwrap(), 0, "an unfinished file was left");
+    }
+}
+
+/// A folder for each test, so that none sees another's files.
+async fn in_a_folder<F: Future<Output = ()>>(test: impl FnOnce(Blobs) -> F) {
+    let folder = tempfile::tempdir().unwrap();
+    test(open(folder.path())).await;
+}
+
+#[tokio::test]
+async fn a_folder_returns_what_was_put_with_its_size_and_hash() {
+    in_a_folder(async |blobs| {
+        for size in [0, 1, 65_535, 65_536, 65_537, 3 * MIB + 1] {
+            suite::what_is_put_comes_back_with_its_size_and_hash(&blobs, size).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_folder_keeps_nothing_of_a_body_over_the_limit() {
+    in_a_folder(async |blobs| {
+        suite::a_body_over_the_limit_leaves_nothing(&blobs, 1).await;
+        suite::a_body_over_the_limit_leaves_nothing(&blobs, 3 * MIB).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_folder_keeps_nothing_of_a_body_that_is_cut_off() {
+    in_a_folder(async |blobs| {
+        suite::a_body_that_is_cut_off_leaves_nothing(&blobs, 0).await;
+        suite::a_body_that_is_cut_off_leaves_nothing(&blobs, 3 * MIB).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_folder_refuses_a_second_file_of_the_same_name() {
+    in_a_folder(async |blobs| suite::a_second_put_is_refused_and_changes_nothing(&blobs, 1000).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_folder_lets_one_of_many_puts_win() {
+    in_a_folder(async |blobs| {
+        for _ in 0..20 {
+            suite::of_many_puts_at_once_one_wins_and_its_content_stays(&blobs, 1000).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_folder_keeps_nothing_of_a_put_that_is_dropped() {
+    in_a_folder(async |blobs| suite::a_put_that_is_dropped_half_way_leaves_nothing(&blobs, MIB).await).await;
+}
+
+#[tokio::test]
+async fn a_folder_tells_a_missing_file_from_other_errors() {
+    in_a_folder(async |blobs| suite::a_missing_file_is_an_error_of_its_own(&blobs).await).await;
+}
+
+#[tokio::test]
+async fn a_folder_deletes_once_however_often_it_is_asked() {
+    in_a_folder(async |blobs| suite::deleting_twice_is_deleting_once(&blobs).await).await;
+}
+
+#[tokio::test]
+async fn a_folder_lists_by_area_and_age() {
+    in_a_folder(async |blobs| suite::the_list_tells_the_files_of_an_area_by_age(&blobs).await).await;
+}
+
+#[tokio::test]
+async fn a_folder_passes_its_check() {
+    in_a_folder(async |blobs| suite::the_check_passes_and_leaves_nothing(&blobs).await).await;
+}
+
+#[tokio::test]
+async fn a_folder_that_vanished_is_not_a_thousand_missing_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (blobs, name) = (open(folder.path()), original());
+    blobs.put(&name, body(b"x"), GENEROUS).await.unwrap();
+    std::fs::rename(folder.path().join("originals"), folder.path().join("elsewhere")).unwrap();
+    assert!(matches!(blobs.get(&name).await.map(drop), Err(BlobError::Unavailable(_))));
+    assert!(matches!(blobs.delete(&name).await, Err(BlobError::Unavailable(_))));
+    assert!(blobs.list(Area::Originals, soon()).any(async |one| one.is_err()).await);
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_is_removed_by_age_and_nothing_else_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (blobs, name) = (open(folder.path()), original());
+    blobs.put(&name, body(b"x"), GENEROUS).await.unwrap();
+    for (left, age) in [("old", 7200), ("young", 60)] {
+        let file = std::fs::File::create(folder.path().join("unfinished").join(left)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+    }
+    let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    assert_eq!(blobs.remove_unfinished(an_hour_ago).await.unwrap(), 1);
+    assert!(!folder.path().join("unfinished/old").exists());
+    assert!(folder.path().join("unfinished/young").exists());
+    assert_eq!(read(&blobs, &name).await, b"x");
+}
+
+#[tokio::test]
+async fn a_list_passes_over_what_is_not_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let (blobs, name) = (open(folder.path()), original());
+    blobs.put(&name, body(b"x"), GENEROUS).await.unwrap();
+    std::fs::write(folder.path().join("originals/notes.txt"), "somebody's").unwrap();
+    std::fs::create_dir(folder.path().join("results/somebody")).unwrap();
+    std::fs::write(folder.path().join("results/somebody/else"), "somebody's").unwrap();
+    let job = Uuid::new_v4();
+    std::fs::create_dir_all(outside.path().join("1")).unwrap();
+    std::fs::write(outside.path().join("1/document.json"), "outside").unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path().join(format!("results/{job}"))).unwrap();
+
+    let originals: Vec<_> = blobs.list(Area::Originals, soon()).try_collect().await.unwrap();
+    assert_eq!(originals.iter().map(|one| &one.name).collect::<Vec<_>>(), [&name]);
+    let results: Vec<_> = blobs.list(Area::Results, soon()).try_collect().await.unwrap();
+    assert_eq!(results, []);
+}
+
+#[test]
+fn only_the_owner_can_read_the_folders_and_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("files");
+    let name = original();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let blobs = open(&root);
+    runtime.block_on(blobs.put(&name, body(b"x"), GENEROUS)).unwrap();
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&root), 0o700);
+    assert_eq!(mode(&root.join("originals")), 0o700);
+    assert_eq!(mode(&root.join(name.as_str())), 0o600);
+}
+
+#[test]
+fn a_folder_without_write_permission_says_so_and_still_reads() {
+    // Root may write anywhere unless it gives that power up, which only a new process can.
+    in_a_child(
+        "setpriv --bounding-set=-dac_override,-dac_read_search",
+        "a_folder_without_write_permission_says_so_and_still_reads",
+        async || {
+            use std::os::unix::fs::PermissionsExt;
+            let folder = tempfile::tempdir().unwrap();
+            let (blobs, name) = (open(folder.path()), original());
+            blobs.put(&name, body(b"x"), GENEROUS).await.unwrap();
+            let close = |mode| {
+                for closed in ["unfinished", "originals"] {
+                    let permissions = std::fs::Permissions::from_mode(mode);
+                    std::fs::set_permissions(folder.path().join(closed), permissions).unwrap();
+                }
+            };
+            close(0o500);
+            let refused = blobs.put(&original(), body(b"y"), GENEROUS).await;
+            let checked = blobs.check().await;
+            let kept = read(&blobs, &name).await;
+            let deleted = blobs.delete(&name).await;
+            close(0o700);
+            assert!(matches!(refused, Err(BlobError::NotPermitted(_))), "{refused:?}");
+            assert!(matches!(checked, Err(BlobError::NotPermitted(_))), "{checked:?}");
+            assert!(matches!(deleted, Err(BlobError::NotPermitted(_))), "{deleted:?}");
+            assert_eq!(kept, b"x");
+        },
+    );
+}
+
+#[test]
+fn a_disk_that_takes_no_more_is_full_and_keeps_nothing() {
+    // A file size limit fails a write in the middle of a file, as a full disk does, without a disk to fill.
+    in_a_child(
+        "prlimit --fsize=1000000 env --ignore-signal=XFSZ",
+        "a_disk_that_takes_no_more_is_full_and_keeps_nothing",
+        async || {
+            let folder = tempfile::tempdir().unwrap();
+            let (blobs, name) = (open(folder.path()), original());
+            let refused = blobs.put(&name, body(&content(3 * MIB)), GENEROUS).await;
+            assert!(matches!(refused, Err(BlobError::Full(_))), "{refused:?}");
+            assert!(matches!(blobs.get(&name).await.map(drop), Err(BlobError::Missing)));
+            assert_eq!(blobs.remove_unfinished(soon()).await.unwrap(), 0);
+            blobs.put(&name, body(&content(MIB / 2)), GENEROUS).await.unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_large_upload_takes_little_memory() {
+    in_a_child("env", "a_large_upload_takes_little_memory", async || {
+        let folder = tempfile::tempdir().unwrap();
+        passes_256_mib_in_less_than_64(&open(folder.path())).await;
+    });
+}
+
+#[test]
+fn an_address_that_cannot_be_used_is_refused_with_the_reason() {
+    for url in
+        ["", "files", "ftp://host/x", "file:", "file://host/path", "s3://", "s3:bucket", "gs:///x", "s3://b"]
+    {
+        let refused = Blobs::open(url);
+        assert!(matches!(refused, Err(BlobError::Address(_))), "{url}: {refused:?}");
+    }
+}
+
+#[test]
+fn every_error_has_a_code_and_a_way_out_and_repeats_no_cause() {
+    let secret = || io::Error::other("content of a customer");
+    let errors = [
+        BlobError::Missing,
+        BlobError::AlreadyThere,
+        BlobError::TooLarge { bytes_max: 5 },
+        BlobError::BodyCut(secret()),
+        BlobError::Full(secret()),
+        BlobError::ReadOnly(secret()),
+        BlobError::NotPermitted(Box::new(secret())),
+        BlobError::Unavailable(Box::new(secret())),
+    ];
+    let codes: std::collections::BTreeSet<_> = errors.iter().map(BlobError::code).collect();
+    assert_eq!(codes.len(), errors.len());
+    for error in &errors {
+        assert!(!error.help().is_empty());
+        assert!(!error.to_string().contains("customer"), "{error}");
+    }
+}
+
+#[test]
+fn a_name_reads_back_as_it_was_written() {
+    let job = Uuid::new_v4();
+    for name in [BlobName::original(job), result(job, 0, "a"), result(job, u64::MAX, "tables-01.csv")] {
+        assert_eq!(BlobName::parse(name.as_str()).unwrap(), name);
+        assert_eq!(name.job(), job);
+    }
+}
+
+#[test]
+fn a_name_that_we_did_not_make_is_refused() {
+    let job = "0197a7c2-6f0e-7cc3-98c4-dc0c0c07398f";
+    let refused = [
+        String::new(),
+        "originals".to_owned(),
+        "originals/".to_owned(),
+        "originals/..".to_owned(),
+        "originals/../../etc/passwd".to_owned(),
+        format!("/originals/{job}"),
+        format!("originals//{job}"),
+        format!("originals/{job}/"),
+        format!("originals/{job}/x"),
+        format!("originals/{job}\0"),
+        format!("originals/{job} "),
+        format!("originals/{}", job.to_uppercase()),
+        format!("originals/{{{job}}}"),
+        format!("originals/urn:uuid:{job}"),
+        format!("originals/{}", job.replace('-', "")),
+        format!("unfinished/{job}"),
+        format!("results/{job}"),
+        format!("results/{job}/1"),
+        format!("results/{job}/1/"),
+        format!("results/{job}/1/."),
+        format!("results/{job}/1/.."),
+        format!("results/{job}/1/.hidden"),
+        format!("results/{job}/1/-rf"),
+        format!("results/{job}/1/A.json"),
+        format!("results/{job}/1/a b"),
+        format!("results/{job}/1/a\\b"),
+        format!("results/{job}/1/a/b"),
+        format!("results/{job}/1/a%2fb"),
+        format!("results/{job}/1/보고서"),
+        format!("results/{job}/1/{}", "a".repeat(101)),
+        format!("results/{job}/01/a"),
+        format!("results/{job}/+1/a"),
+        format!("results/{job}/-1/a"),
+        format!("results/{job}/18446744073709551616/a"),
+        format!("results/../1/{job}"),
+    ];
+    for text in refused {
+        assert!(BlobName::parse(&text).is_err(), "{text:?} was taken for a name");
+    }
+}
+
+#[cfg(feature = "test-s3")]
+mod s3 {
+    //! Against the server that `cargo xtask test --s3` starts. A prefix for each test.
+
+    use super::*;
+
+    /// The first size that goes up in parts, and one with a rest.
+    const LARGE: [usize; 2] = [8 * MIB, 17 * MIB + 3];
+
+    fn bucket() -> String {
+        std::env::var("MAPAE_TEST_S3").expect("MAPAE_TEST_S3 is not set: run `cargo xtask test --s3`")
+    }
+
+    fn fresh() -> Blobs {
+        Blobs::open(&format!("{}/{}", bucket(), Uuid::new_v4())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_bucket_returns_what_was_put_with_its_size_and_hash() {
+        for size in [0, 1, 8 * MIB - 1, LARGE[0], LARGE[1]] {
+            suite::what_is_put_comes_back_with_its_size_and_hash(&fresh(), size).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bucket_keeps_nothing_of_a_body_over_the_limit() {
+        for size in [1, LARGE[0], LARGE[1]] {
+            suite::a_body_over_the_limit_leaves_nothing(&fresh(), size).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bucket_keeps_nothing_of_a_body_that_is_cut_off() {
+        for size in [0, LARGE[0], LARGE[1]] {
+            suite::a_body_that_is_cut_off_leaves_nothing(&fresh(), size).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_cut_off_leaves_no_parts_in_the_service_either() {
+        // A bucket that no other test uses, seen from the server's disk: parts are in no listing.
+        let data = std::env::var("MAPAE_TEST_S3_DATA").expect("MAPAE_TEST_S3_DATA is not set");
+        let own = Path::new(&data).join("mapae-parts");
+        std::fs::create_dir(&own).unwrap();
+        let blobs = Blobs::open("s3://mapae-parts").unwrap();
+        suite::a_body_that_is_cut_off_leaves_nothing(&blobs, LARGE[1]).await;
+        assert_eq!(files_below(&own), 0);
+        // And the count sees what there is.
+        blobs.put(&original(), body(b"x"), GENEROUS).await.unwrap();
+        assert_eq!(files_below(&own), 1);
+    }
+
+    fn files_below(folder: &Path) -> usize {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries.map(|path| if path.is_dir() { files_below(&path) } else { 1 }).sum()
+    }
+
+    #[tokio::test]
+    async fn a_bucket_refuses_a_second_file_of_the_same_name() {
+        for size in [1000, LARGE[1]] {
+            suite::a_second_put_is_refused_and_changes_nothing(&fresh(), size).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_bucket_lets_one_of_many_puts_win() {
+        for _ in 0..5 {
+            suite::of_many_puts_at_once_one_wins_and_its_content_stays(&fresh(), 1000).await;
+        }
+        suite::of_many_puts_at_once_one_wins_and_its_content_stays(&fresh(), LARGE[0]).await;
+    }
+
+    #[tokio::test]
+    async fn a_bucket_keeps_nothing_of_a_put_that_is_dropped() {
+        for size in [1000, LARGE[1]] {
+            suite::a_put_that_is_dropped_half_way_leaves_nothing(&fresh(), size).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_bucket_tells_a_missing_file_from_other_errors() {
+        suite::a_missing_file_is_an_error_of_its_own(&fresh()).await;
+        let no_bucket = Blobs::open("s3://no-such-bucket/prefix").unwrap();
+        let error = no_bucket.get(&original()).await.map(drop);
+        assert!(matches!(error, Err(BlobError::Unavailable(_))), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_bucket_deletes_once_however_often_it_is_asked() {
+        suite::deleting_twice_is_deleting_once(&fresh()).await;
+    }
+
+    #[tokio::test]
+    async fn a_bucket_lists_by_area_and_age() {
+        suite::the_list_tells_the_files_of_an_area_by_age(&fresh()).await;
+        // Without a prefix too, where the names begin at the bucket's root.
+        suite::the_list_tells_the_files_of_an_area_by_age(&Blobs::open(&bucket()).unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn a_bucket_passes_its_check() {
+        suite::the_check_passes_and_leaves_nothing(&fresh()).await;
+    }
+
+    #[test]
+    fn a_large_upload_to_a_bucket_takes_little_memory() {
+        in_a_child("env", "s3::a_large_upload_to_a_bucket_takes_little_memory", async || {
+            passes_256_mib_in_less_than_64(&fresh()).await;
+        });
+    }
+
+    #[test]
+    fn a_bucket_refuses_a_wrong_key() {
+        in_a_child("env AWS_SECRET_ACCESS_KEY=wrong", "s3::a_bucket_refuses_a_wrong_key", async || {
+            let refused = fresh().check().await;
+            assert!(matches!(refused, Err(BlobError::NotPermitted(_))), "{refused:?}");
+        });
+    }
+}
+
+/// Sends and reads 256 MiB that exist nowhere in memory, and asks the kernel for this process's peak.
+async fn passes_256_mib_in_less_than_64(blobs: &Blobs) {
+    let name = original();
+    // Chunks of an odd size, which never end where a part does.
+    let chunk = Bytes::from(content(65_521));
+    let chunks = 256 * MIB / chunk.len() + 1;
+    let bytes = (chunks * chunk.len()) as u64;
+    let body = stream::iter((0..chunks).map(|_| Ok(chunk.clone())));
+    assert_eq!(blobs.put(&name, body, GENEROUS).await.unwrap().bytes, bytes);
+    let mut read = 0;
+    let mut reading = blobs.get(&name).await.unwrap();
+    while let Some(chunk) = reading.body.try_next().await.unwrap() {
+        read += chunk.len() as u64;
+    }
+    assert_eq!(read, bytes);
+
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kib: usize = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib < 64 * 1024, "the peak was {} MiB", kib / 1024);
+}
+
+/// Runs `work` in a process of its own, started by way of `wrapper`; `test` is the name of the test that calls
+/// this, which the child runs again to get here.
+fn in_a_child(wrapper: &str, test: &str, work: impl AsyncFnOnce()) {
+    const MARK: &str = "MAPAE_TEST_CHILD";
+    if std::env::var(MARK).is_ok_and(|mark| mark == test) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        runtime.unwrap().block_on(work());
+        return;
+    }
+    let mut words = wrapper.split(' ');
+    let mut child = Command::new(words.next().unwrap());
+    child.args(words).arg(std::env::current_exe().unwrap());
+    child.args(["--exact", "--test-threads=1", "--nocapture", &format!("blob::{test}")]).env(MARK, test);
+    let output = child.output().unwrap_or_else(|error| panic!("`{wrapper}` cannot be started: {error}"));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    // The harness says "ok" to a name that fits no test as well.
+    let ran = printed.contains("1 passed");
+    assert!(output.status.success() && ran, "{printed}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn open(folder: &Path) -> Blobs {
+    Blobs::open(&format!("file:{}", folder.display())).unwrap()
+}
+
+fn original() -> BlobName {
+    BlobName::original(Uuid::new_v4())
+}
+
+fn result(job: Uuid, epoch: u64, file: &str) -> BlobName {
+    BlobName::result(job, epoch, file).unwrap()
+}
+
+fn soon() -> SystemTime {
+    SystemTime::now() + Duration::from_secs(3600)
+}
+
+/// Bytes in which no two pages are alike, so that a part in the wrong place shows.
+fn content(size: usize) -> Vec<u8> {
+    (0u64..).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()).take(size).collect()
+}
+
+/// A body in chunks of an odd size, so that they never end where a part does.
+fn body(content: &[u8]) -> impl Stream<Item = io::Result<Bytes>> + Send + use<> {
+    let chunks: Vec<_> = content.chunks(10_007).map(Bytes::copy_from_slice).map(Ok).collect();
+    stream::iter(chunks)
+}
+
+async fn read(blobs: &Blobs, name: &BlobName) -> Vec<u8> {
+    let chunks: Vec<Bytes> = blobs.get(name).await.unwrap().body.try_collect().await.unwrap();
+    chunks.concat()
+}

@@ -1,0 +1,6 @@
+//! Tests of the library from outside, in one binary.
+
+// A test says what is wrong by panicking; clippy knows that only of functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+mod blob;

@@ -1,0 +1,85 @@
+//! What has to be green, in the order in which a failure is cheapest to find.
+
+use std::process::Command;
+
+use crate::demo;
+use crate::install::cargo_deny;
+use crate::postgres;
+use crate::s3;
+use crate::step::{Outcome, cargo, run, step};
+
+/// Tells the tests that no server was started on purpose.
+const EMBEDDED: &str = "MAPAE_TEST_EMBEDDED";
+
+pub(crate) fn everything() -> Outcome<()> {
+    formatting()?;
+    lints()?;
+    // Alive until the tests are over, and stopped by the end of the block, whatever comes first.
+    {
+        let (_server, address) = postgres::start()?;
+        tests(
+            cargo(&["test", "--workspace", "--locked"]).env(postgres::ADDRESS, address).env_remove(EMBEDDED),
+        )?;
+    }
+    documentation()?;
+    dependencies()?;
+    demo::analyze_examples()?;
+    eprintln!("\nAll green.");
+    Ok(())
+}
+
+pub(crate) fn embedded() -> Outcome<()> {
+    let warning = "THE QUICK PART ONLY: no PostgreSQL, no dependency check, no demo.\n\
+                   What it does not run can be broken: `cargo xtask test` decides.";
+    eprintln!("{warning}");
+    formatting()?;
+    lints()?;
+    let mut command = cargo(&["test", "--workspace", "--locked"]);
+    tests(command.env(EMBEDDED, "1").env_remove(postgres::ADDRESS))?;
+    documentation()?;
+    eprintln!("\nGreen, but: {warning}");
+    Ok(())
+}
+
+pub(crate) fn s3() -> Outcome<()> {
+    let (_server, variables) = s3::start()?;
+    let mut command =
+        cargo(&["test", "--locked", "-p", "mapae", "--features", "test-s3", "--test", "it", "s3::"]);
+    tests(command.envs(variables))
+}
+
+fn formatting() -> Outcome<()> {
+    step("Formatting", || run(&mut cargo(&["fmt", "--all", "--check"]), "cargo fmt --all"))
+}
+
+fn lints() -> Outcome<()> {
+    let arguments =
+        ["clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"];
+    step("Lints", || run(&mut cargo(&arguments), "correct what is shown above, then run this again"))
+}
+
+fn tests(command: &mut Command) -> Outcome<()> {
+    let help = "run one test again by its name: cargo xtask servers postgres -- cargo test NAME";
+    step("Tests", || run(command, help))
+}
+
+fn documentation() -> Outcome<()> {
+    // The library and the program are both called mapae and would write the same pages at the same time. The
+    // library's are the ones to keep, so they come last.
+    step("Documentation", || {
+        for kind in ["--bins", "--lib"] {
+            let mut command = cargo(&["doc", "--workspace", "--no-deps", "--locked", kind]);
+            command.env("RUSTDOCFLAGS", "-D warnings");
+            run(&mut command, "a link or an example in a doc comment is broken; see above")?;
+        }
+        Ok(())
+    })
+}
+
+fn dependencies() -> Outcome<()> {
+    step("Dependencies", || {
+        let mut command = Command::new(cargo_deny()?);
+        command.args(["--all-features", "--locked", "check", "licenses", "bans", "sources"]);
+        run(&mut command, "deny.toml says what is allowed and why; choose another crate or feature")
+    })
+}

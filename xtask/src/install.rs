@@ -1,0 +1,79 @@
+//! Installing what a step needs and the machine lacks.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::step::{Failure, Outcome, cargo, run, succeeds};
+
+/// Where tools are kept that only this repository needs. Not under version control.
+pub(crate) const TOOLS: &str = "tools";
+const CARGO_DENY: &str = "0.20.2";
+
+/// Whether this process is root.
+pub(crate) fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
+
+/// Installs one of the packages: the first that the distribution has.
+///
+/// `before` is a shell line to run first, with the same rights.
+pub(crate) fn debian_package(packages: &[&str], before: &str) -> Outcome<()> {
+    let by_hand = |package: &str| format!("install it by hand: apt-get install {package}");
+    if !succeeds(Command::new("apt-get").arg("--version")) {
+        return Err(Failure::new(
+            format!("{} is missing and this is not a Debian system", packages[0]),
+            by_hand(packages[0]),
+        ));
+    }
+    let as_root = || -> Outcome<Command> {
+        if is_root() {
+            return Ok(Command::new("env"));
+        }
+        if succeeds(Command::new("sudo").args(["-n", "true"])) {
+            let mut sudo = Command::new("sudo");
+            sudo.args(["-n", "env"]);
+            return Ok(sudo);
+        }
+        Err(Failure::new(
+            format!("{} is missing, and installing it needs root or sudo without a password", packages[0]),
+            by_hand(packages[0]),
+        ))
+    };
+    let network = "is the package mirror reachable?";
+    run(as_root()?.args(["apt-get", "update", "-qq"]), network)?;
+    let offered = |package: &&&str| succeeds(Command::new("apt-cache").args(["show", package]));
+    let package = packages.iter().find(offered).ok_or_else(|| {
+        Failure::new(format!("this distribution has none of {}", packages.join(", ")), by_hand(packages[0]))
+    })?;
+    run(as_root()?.args(["sh", "-c", before]), "see the message above")?;
+    let arguments = [
+        "DEBIAN_FRONTEND=noninteractive",
+        "apt-get",
+        "install",
+        "-y",
+        "-qq",
+        "--no-install-recommends",
+        "-o",
+        "DPkg::Lock::Timeout=120",
+        "-o",
+        "Dpkg::Options::=--force-confold",
+        package,
+    ];
+    run(as_root()?.args(arguments), &by_hand(package))
+}
+
+/// The program cargo-deny: the one in PATH, or our own copy, built the first time (about 3 minutes of CPU).
+pub(crate) fn cargo_deny() -> Outcome<PathBuf> {
+    let name = PathBuf::from("cargo-deny");
+    if succeeds(Command::new(&name).arg("--version")) {
+        return Ok(name);
+    }
+    let own = Path::new(TOOLS).join("bin/cargo-deny");
+    if !succeeds(Command::new(&own).arg("--version")) {
+        let arguments =
+            ["install", "--quiet", "--locked", "--root", TOOLS, "--version", CARGO_DENY, "cargo-deny"];
+        run(&mut cargo(&arguments), "is the package registry reachable?")?;
+    }
+    Ok(own)
+}

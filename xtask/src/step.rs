@@ -1,0 +1,71 @@
+//! Steps with a heading and a time, and the one kind of failure: what is wrong, and what to do.
+
+use std::ffi::OsStr;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) what: String,
+    pub(crate) help: String,
+}
+
+impl Failure {
+    pub(crate) fn new(what: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { what: what.into(), help: help.into() }
+    }
+}
+
+/// Prints a heading, does the work, prints how long it took.
+pub(crate) fn step<T>(title: &str, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    eprintln!("\n== {title}");
+    let begun = Instant::now();
+    let result = work()?;
+    eprintln!("   {title}: {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(result)
+}
+
+/// Runs a command, showing it and its output.
+///
+/// `help` is for the reader when it fails.
+pub(crate) fn run(command: &mut Command, help: &str) -> Outcome<()> {
+    eprintln!("   {}", line(command));
+    let status = status(command)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("`{}` failed ({status})", line(command)), help))
+}
+
+/// Runs a command without a word and returns how it ended.
+pub(crate) fn status(command: &mut Command) -> Outcome<ExitStatus> {
+    command.status().map_err(|error| cannot_start(command, &error))
+}
+
+/// Whether a command can be started and succeeds, its output unseen.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    // Cargo tells the programs it runs which cargo that is.
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args);
+    command
+}
+
+pub(crate) fn cannot_start(command: &Command, error: &std::io::Error) -> Failure {
+    let program = command.get_program().to_string_lossy().into_owned();
+    Failure::new(format!("cannot start `{program}`: {error}"), "is it installed and in PATH?")
+}
+
+fn line(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words: Vec<_> =
+        std::iter::once(program).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    words.join(" ")
+}
