@@ -32,6 +32,8 @@ const KEY_BYTES_MAX: usize = 512;
 /// A right, as keys carry it.
 pub trait Right: Send + Sync + 'static {
     const NAME: &'static str;
+    /// A scope that includes this right as well.
+    const OR: Option<&'static str> = None;
 }
 
 macro_rules! rights {
@@ -49,6 +51,22 @@ rights! {
     FilesRead "files:read"
     DeadWrite "dead:write"
     Admin "admin"
+}
+
+/// Reading what a job made: whoever may follow the job, or only read files.
+pub struct ResultRead;
+
+impl Right for ResultRead {
+    const NAME: &'static str = FilesRead::NAME;
+    const OR: Option<&'static str> = Some(JobsRead::NAME);
+}
+
+/// Sending a failed job back to work: its owner, or whoever looks after dead letters.
+pub struct Retry;
+
+impl Right for Retry {
+    const NAME: &'static str = DeadWrite::NAME;
+    const OR: Option<&'static str> = Some(JobsWrite::NAME);
 }
 
 /// Somebody who may do what `R` says.
@@ -82,6 +100,20 @@ impl Identity {
         self.scopes.iter().any(|scope| scope == right || scope == Admin::NAME)
     }
 
+    /// Whose a new job is. A key of all owners may say; without a word it is `default`'s.
+    pub fn owner_of_new(&self, asked: Option<&str>) -> Result<Owner, Problem> {
+        let bad = |detail: String| Problem::from(&problem::BODY_INVALID).detail(detail);
+        let asked = asked.map(Owner::new).transpose().map_err(|error| bad(format!("`owner`: {error}.")))?;
+        match (&self.owner, asked) {
+            (None, asked) => Ok(asked.unwrap_or_else(|| Owner::new("default").expect("a valid owner"))),
+            (Some(own), None) => Ok(own.clone()),
+            (Some(own), Some(asked)) if *own == asked => Ok(asked),
+            (Some(_), Some(_)) => {
+                Err(Problem::from(&problem::FORBIDDEN).detail("The key is bound to another owner."))
+            }
+        }
+    }
+
     /// Whether the key still stands, for answers that go on for long.
     pub async fn still_valid(&self, api: &Api, store: &Arc<dyn Store>) -> bool {
         match self.key {
@@ -106,8 +138,9 @@ impl<R: Right> FromRequestParts<Api> for Caller<R> {
             Some(identity) => identity.clone(),
             None => authenticate(parts, api, &runtime.store).await?,
         };
-        if !identity.may(R::NAME) {
-            let detail = format!("The call needs the scope {}.", R::NAME);
+        if !identity.may(R::NAME) && !R::OR.is_some_and(|scope| identity.may(scope)) {
+            let or = R::OR.map(|scope| format!(" or {scope}")).unwrap_or_default();
+            let detail = format!("The call needs the scope {}{or}.", R::NAME);
             return Err(Problem::from(&problem::FORBIDDEN).detail(detail));
         }
         Ok(Self { runtime, identity, right: PhantomData })

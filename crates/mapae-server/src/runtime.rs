@@ -1,0 +1,131 @@
+//! The runtime as this program wires it: which store, broker and files, and how they are opened.
+//!
+//! Everything here is a choice of the configuration; nothing here decides anything about a job.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mapae::accept::{Accept, Window};
+use mapae::blob::{BlobError, Blobs};
+use mapae::broker::contract::{Broker, BrokerError};
+use mapae::broker::{self, BrokerPlan};
+use mapae::store::contract::{Store, StoreError};
+
+use crate::config::{Address, Config};
+
+/// An opened runtime.
+pub struct Runtime {
+    pub store: Arc<dyn Store>,
+    pub broker: Arc<dyn Broker>,
+    pub blobs: Blobs,
+    pub window: Arc<Window>,
+    pub accept: Accept,
+}
+
+/// Why the runtime could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    #[error(transparent)]
+    Blobs(#[from] BlobError),
+}
+
+impl OpenError {
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.code(),
+            Self::Broker(_) => "broker",
+            Self::Blobs(error) => error.code(),
+        }
+    }
+
+    /// Whether waiting may help: a person may start the database, or migrate it.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_transient() || matches!(error, StoreError::OlderSchema(_)),
+            Self::Broker(error) => !matches!(error, BrokerError::Fatal(_)),
+            Self::Blobs(error) => !matches!(error, BlobError::Address(_)),
+        }
+    }
+}
+
+/// Who brings the schema up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migrate {
+    /// This process: nobody else uses the database.
+    Always,
+    /// This process where there is no schema at all; otherwise a person, by `mapae migrate`.
+    IfEmpty,
+}
+
+impl Runtime {
+    /// Connects to everything once.
+    pub async fn open(config: &Config, migrate: Migrate) -> Result<Arc<Self>, OpenError> {
+        prepare_folder(&config.database);
+        let store = mapae::store::open(config.database.reveal(), false).await?;
+        let opened = Self::around(config, store.clone(), migrate).await;
+        if opened.is_err() {
+            store.close().await;
+        }
+        opened
+    }
+
+    async fn around(
+        config: &Config,
+        store: Arc<dyn Store>,
+        migrate: Migrate,
+    ) -> Result<Arc<Self>, OpenError> {
+        let schema = store.schema().await?;
+        if schema.found > schema.known {
+            return Err(StoreError::NewerSchema(schema).into());
+        }
+        if schema.found < schema.known {
+            if migrate == Migrate::IfEmpty && schema.found > 0 {
+                return Err(StoreError::OlderSchema(schema).into());
+            }
+            store.migrate().await?;
+        }
+        let plan = BrokerPlan {
+            url: config.broker.url.reveal().to_owned(),
+            database_url: config.database.reveal().to_owned(),
+        };
+        let broker = broker::open(&plan)?;
+        let blobs = Blobs::open(config.files.reveal())?;
+        let window = Arc::new(Window::new(config.broker.window));
+        let accept = Accept::new(store.clone(), broker.clone(), window.clone(), config.rescan_after);
+        Ok(Arc::new(Self { store, broker, blobs, window, accept }))
+    }
+
+    /// As [`Runtime::open`], again and again while waiting may help. `told` hears of every failure.
+    pub async fn open_patiently(
+        config: &Config,
+        migrate: Migrate,
+        told: impl Fn(&OpenError),
+    ) -> Result<Arc<Self>, OpenError> {
+        const FIRST: Duration = Duration::from_millis(250);
+        const LONGEST: Duration = Duration::from_secs(10);
+        let mut wait = FIRST;
+        loop {
+            match Self::open(config, migrate).await {
+                Ok(runtime) => return Ok(runtime),
+                Err(error) if !error.may_pass() => return Err(error),
+                Err(error) => told(&error),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST);
+        }
+    }
+}
+
+/// A database file needs its folder. What goes wrong here is told by whoever opens the file.
+fn prepare_folder(database: &Address) {
+    if database.scheme() == "sqlite"
+        && !database.path().starts_with(':')
+        && let Some(folder) = std::path::Path::new(database.path()).parent()
+    {
+        let _ = std::fs::create_dir_all(folder);
+    }
+}
