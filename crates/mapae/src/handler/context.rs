@@ -41,15 +41,18 @@ pub enum JournalError {
     LeaseLost,
     #[error("the file is gone")]
     Missing,
+    #[error("a kept file's name may have a-z, 0-9, '.', '_' and '-' only")]
+    BadName,
     #[error("the database or the file store cannot be reached")]
     Unavailable,
 }
 
 impl From<JournalError> for Failure {
     fn from(error: JournalError) -> Self {
-        match error {
+        match &error {
             JournalError::LeaseLost => Failure::cancelled(),
             JournalError::Missing => Failure::stale("source-gone", "The file that the job works on is gone."),
+            JournalError::BadName => Failure::terminal("file-name", error.to_string()),
             JournalError::Unavailable => Failure::retryable(
                 "storage-unavailable",
                 "The database or the file store could not be reached.",

@@ -20,7 +20,7 @@ impl Amounts {
         self.0.get(name).copied()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> + Clone {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
 

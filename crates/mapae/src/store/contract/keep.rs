@@ -53,7 +53,8 @@ pub trait Keep {
     /// These files are gone.
     async fn swept(&self, files: &[Garbage]) -> Result<(), StoreError>;
 
-    /// Of these names in the file store, those that some row refers to.
+    /// Of these names in the file store, those that some row refers to or, because its job has not ended,
+    /// may yet refer to.
     async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError>;
 }
 

@@ -358,20 +358,20 @@ impl Keep for Postgres {
 
     async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError> {
         // A file's name begins with its job's id, so no index over names is needed.
-        let jobs: Vec<Uuid> = files.iter().filter_map(|file| crate::store::row::job_of_file(file)).collect();
+        let named: Vec<(Uuid, &String)> =
+            files.iter().filter_map(|file| Some((crate::store::row::job_of_file(file)?, file))).collect();
         let rows = sqlx::query(
             "
-            select distinct file from (
-                select source->>'file' from mapae.jobs where id = any($1)
-                union all
-                select output->'file'->>'name' from mapae.results where job = any($1)
-                union all
-                select output->'file'->>'name' from mapae.checkpoints where job = any($1)
-            ) f (file) where file = any($2)
+            select g.file
+              from unnest($1::uuid[], $2::text[]) g (job, file)
+             where exists (select from mapae.jobs j where j.id = g.job
+                              and (j.finished_at is null or j.source->>'file' = g.file))
+                or exists (select from mapae.results r where r.job = g.job and r.output->'file'->>'name' = g.file)
+                or exists (select from mapae.checkpoints c where c.job = g.job and c.output->'file'->>'name' = g.file)
             ",
         )
-        .bind(jobs)
-        .bind(files)
+        .bind(named.iter().map(|(job, _)| *job).collect::<Vec<_>>())
+        .bind(named.iter().map(|(_, file)| (*file).clone()).collect::<Vec<_>>())
         .fetch_all(&self.pool)
         .await?;
         rows.iter().map(|row| Ok(row.try_get("file")?)).collect()

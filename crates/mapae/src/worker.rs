@@ -1,0 +1,256 @@
+//! The worker: receive, claim, run, settle, acknowledge. A straight line for each job, and around it one
+//! loop that reads and one thread that keeps leases alive.
+//!
+//! ```text
+//! intake ─ pointers ─► claim ─ Run(lease) ─► handler ─ outcome ─► verdict ─► settle ─► acknowledge
+//! (rows: claimed from the store)  └ anything else ─► settle the pointer
+//! ```
+
+mod consume;
+mod heartbeat;
+mod journal;
+pub mod readiness;
+mod run;
+pub mod slots;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use self::heartbeat::{Heartbeat, Held, Pulse};
+use self::readiness::{Readiness, Signal};
+use self::slots::Slots;
+use crate::blob::Blobs;
+use crate::broker::contract::{Broker, Intake};
+use crate::handler::{Handlers, KindPlan, Stopped};
+use crate::job::lease::{Holder, Timing, UnsafeTiming};
+use crate::job::name::{Class, Lane};
+use crate::job::resource::Amounts;
+use crate::metrics::Metrics;
+use crate::store::contract::{Join, JoinError, Store, WorkerReport};
+
+/// How long an idle worker waits for the bell before it looks by itself.
+pub const IDLE_WAIT: Duration = Duration::from_secs(1);
+
+/// Waits between attempts to start consuming.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
+/// What a process shares between its door, its worker and its keeper.
+#[derive(Clone)]
+pub struct Parts {
+    pub store: Arc<dyn Store>,
+    pub broker: Arc<dyn Broker>,
+    pub blobs: Blobs,
+    pub metrics: Arc<Metrics>,
+}
+
+/// How a worker works.
+#[derive(Clone, Debug)]
+pub struct WorkerPlan {
+    pub name: String,
+    /// The name was configured, so another may not be taken instead.
+    pub strict_name: bool,
+    /// Jobs running at a time. At least 1.
+    pub slots: usize,
+    /// Pointers held beyond the slots, where the broker delivers pointers.
+    pub prefetch: usize,
+    pub timing: Timing,
+    /// What this process has of each named resource; one that is not named is not limited.
+    pub capacity: Amounts,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("worker.slots must be at least 1")]
+    NoSlots,
+    #[error(transparent)]
+    Timing(#[from] UnsafeTiming),
+    #[error("the kind {kind} needs more of `{resource}` than there is: it could never start")]
+    NeverEnough { kind: String, resource: String },
+    #[error(transparent)]
+    Join(#[from] JoinError),
+}
+
+/// Everything the worker's tasks share.
+struct Worker {
+    parts: Parts,
+    handlers: Handlers,
+    plan: WorkerPlan,
+    lanes: Vec<(Lane, Amounts)>,
+    holder: Holder,
+    slots: Slots,
+    held: Held,
+    readiness: watch::Sender<Readiness>,
+    report: watch::Sender<WorkerReport>,
+    intake: watch::Sender<Option<Arc<dyn Intake>>>,
+    drain: CancellationToken,
+}
+
+/// A running worker. Dropping it does not stop it: [`WorkerHandle::drain`] does.
+pub struct WorkerHandle {
+    worker: Arc<Worker>,
+    consuming: JoinHandle<()>,
+    heartbeat: Heartbeat,
+}
+
+/// Starts a worker. Returns once it has its name in the store; an unreachable database is waited for
+/// until `stop`.
+pub async fn start(
+    parts: Parts,
+    handlers: Handlers,
+    plan: WorkerPlan,
+    stop: CancellationToken,
+) -> Result<WorkerHandle, StartError> {
+    let timing = plan.timing.check()?;
+    if plan.slots == 0 {
+        return Err(StartError::NoSlots);
+    }
+    let mut lanes = Vec::new();
+    for registered in handlers.iter() {
+        if let Some(resource) = plan.capacity.never_enough(&registered.plan.needs) {
+            return Err(StartError::NeverEnough {
+                kind: registered.kind.to_string(),
+                resource: resource.into(),
+            });
+        }
+        for class in Class::ALL {
+            lanes.push((Lane { kind: registered.kind.clone(), class }, registered.plan.needs.clone()));
+        }
+    }
+    let held = Held::default();
+    let readiness = watch::Sender::new(Readiness::default());
+    let report = watch::Sender::new(WorkerReport { phase: "starting".into(), ..WorkerReport::default() });
+    let intake = watch::Sender::new(None);
+    let pulse = Pulse {
+        store: parts.store.clone(),
+        timing,
+        held: held.clone(),
+        report: report.subscribe(),
+        readiness: readiness.clone(),
+        intake: intake.subscribe(),
+    };
+    let join = Join {
+        name: plan.name.clone(),
+        strict: plan.strict_name,
+        kinds: handlers.kinds(),
+        slots: u32::try_from(plan.slots).unwrap_or(u32::MAX),
+    };
+    let heartbeat = Heartbeat::start(pulse, join, stop).await?;
+    let holder = heartbeat.holder.clone();
+    info!(worker = %holder, slots = plan.slots, kinds = lanes.len() / Class::ALL.len(), "worker started");
+    let slots = Slots::new(plan.slots, plan.capacity.clone());
+    let drain = CancellationToken::new();
+    let worker = Arc::new(Worker {
+        parts,
+        handlers,
+        plan,
+        lanes,
+        holder,
+        slots,
+        held,
+        readiness,
+        report,
+        intake,
+        drain,
+    });
+    let consuming = tokio::spawn(supervise(worker.clone()));
+    Ok(WorkerHandle { worker, consuming, heartbeat })
+}
+
+impl WorkerHandle {
+    pub fn holder(&self) -> &Holder {
+        &self.worker.holder
+    }
+
+    pub fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.worker.readiness.subscribe()
+    }
+
+    pub fn slots(&self) -> &Slots {
+        &self.worker.slots
+    }
+
+    /// Stops reading at once, lets running jobs end, hands back those that do not within the drain time,
+    /// and gives the name up. Heartbeats go on until the last job has ended.
+    pub async fn drain(self) {
+        let Self { worker, consuming, heartbeat } = self;
+        worker.signal(Signal::Drain);
+        worker.drain.cancel();
+        let _ = consuming.await;
+        let running = worker.held.len();
+        if running > 0 {
+            info!(worker = %worker.holder, running, "draining");
+        }
+        if !worker.emptied(worker.plan.timing.drain).await {
+            warn!(worker = %worker.holder, running = worker.held.len(), "drain time is over; handing back what still runs");
+            worker.held.stop_all(Stopped::Draining);
+            worker.emptied(KindPlan::GRACE + Duration::from_secs(5)).await;
+        }
+        let intake = worker.intake.send_replace(None);
+        if let Some(intake) = intake {
+            intake.close(Instant::now() + Duration::from_secs(5)).await;
+        }
+        heartbeat.stop().await;
+        worker.signal(Signal::Stopped);
+        info!(worker = %worker.holder, "worker stopped");
+    }
+}
+
+impl Worker {
+    fn signal(&self, signal: Signal) {
+        self.readiness.send_modify(|readiness| *readiness = readiness.after(signal, Instant::now()));
+        self.tell();
+    }
+
+    /// Brings the report that the next heartbeat carries up to date.
+    fn tell(&self) {
+        let report = WorkerReport {
+            phase: self.readiness.borrow().phase.as_str().into(),
+            busy: u32::try_from(self.slots.busy()).unwrap_or(u32::MAX),
+            waiting: slots::waiting(&self.lanes, &self.slots.left()),
+        };
+        self.report.send_if_modified(|known| {
+            let news = *known != report;
+            *known = report;
+            news
+        });
+    }
+
+    /// Whether no lease is held within `patience`.
+    async fn emptied(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while !self.held.is_empty() {
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
+            // Every job that ends frees its slot; the bound is for the moment between the two.
+            let _ = tokio::time::timeout(left.min(Duration::from_millis(100)), self.slots.freed()).await;
+        }
+        true
+    }
+}
+
+/// Keeps the worker consuming until it drains. No error ends it: whatever happens leads back to the start.
+async fn supervise(worker: Arc<Worker>) {
+    let mut wait = RETRY.0;
+    while !worker.drain.is_cancelled() {
+        let began = Instant::now();
+        // A task of its own, so that a panic in it is an ended loop like any other.
+        let consuming = tokio::spawn(consume::consume(worker.clone()));
+        match consuming.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                warn!(worker = %worker.holder, error = %error, "consuming ended; starting over")
+            }
+            Err(_) => warn!(worker = %worker.holder, "consuming ended unexpectedly; starting over"),
+        }
+        if worker.drain.is_cancelled() {
+            return;
+        }
+        worker.signal(Signal::LoopEnded);
+        wait = if began.elapsed() > RETRY.1 { RETRY.0 } else { (wait * 2).min(RETRY.1) };
+        let _ = worker.drain.run_until_cancelled(tokio::time::sleep(wait)).await;
+    }
+}

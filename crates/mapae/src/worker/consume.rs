@@ -1,0 +1,337 @@
+//! The loop that reads: as much as can start, and no more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use super::readiness::Signal;
+use super::slots::{self, Permit};
+use super::{IDLE_WAIT, Worker, run};
+use crate::broker::contract::{
+    BrokerError, Delivery, Intake, IntakePlan, Pointer, Receipt, Settle, Settling, Source,
+};
+use crate::job::name::{Class, JobId, Lane, Owner};
+use crate::job::resource::Amounts;
+use crate::store::contract::{Claim, Holding, StoreError};
+
+/// How many orphans one look takes.
+const ORPHANS_MAX: usize = 100;
+
+/// Pause after a read that failed.
+const READ_PAUSE: Duration = Duration::from_millis(500);
+
+/// Reads and starts jobs until the worker drains. An error means that the intake is of no use any more.
+pub(super) async fn consume(worker: Arc<Worker>) -> Result<(), BrokerError> {
+    let lanes: Vec<Lane> = worker.lanes.iter().map(|(lane, _)| lane.clone()).collect();
+    worker.parts.broker.ensure(&lanes).await?;
+    let intake = worker
+        .parts
+        .broker
+        .open(&IntakePlan {
+            lanes,
+            consumer: worker.holder.clone(),
+            take_over_idle: worker.plan.timing.take_over_idle(),
+        })
+        .await?;
+    worker.intake.send_replace(Some(intake.clone()));
+    worker.signal(Signal::Ensured);
+    let mut turns = Turns::new(worker.lanes.clone());
+    match worker.parts.broker.caps().source {
+        Source::Rows => {
+            worker.signal(Signal::Recovered);
+            rows(&worker, &*intake, &mut turns).await
+        }
+        Source::Pointers => pointers(&worker, &intake).await,
+    }
+}
+
+/// Claims rung rows from the store whenever the bell rings or a slot is free again.
+async fn rows(worker: &Arc<Worker>, intake: &dyn Intake, turns: &mut Turns) -> Result<(), BrokerError> {
+    while !worker.drain.is_cancelled() {
+        let free = worker.slots.free();
+        let (quotas, shut_out) = slots::quotas(&turns.next(), free, &worker.slots.left());
+        worker.tell();
+        if quotas.is_empty() {
+            // Everything is busy: a slot or a resource has to be given back first.
+            let freed = async { tokio::time::timeout(IDLE_WAIT, worker.slots.freed()).await };
+            let _ = worker.drain.run_until_cancelled(freed).await;
+            continue;
+        }
+        let asked = Instant::now();
+        let claim = worker.parts.store.claim_rung(&worker.holder, &quotas, free, worker.plan.timing.lease);
+        match claim.await {
+            Ok(holdings) => {
+                worker.signal(Signal::ReadOk);
+                let none = holdings.is_empty();
+                for holding in holdings {
+                    worker.parts.metrics.count("mapae_deliveries_total", "run", 1);
+                    start(worker, holding, asked, None, None);
+                }
+                let other_lanes = turns.first(shut_out);
+                if none && !other_lanes {
+                    let _ = worker.drain.run_until_cancelled(intake.next(free, IDLE_WAIT)).await;
+                }
+            }
+            Err(error) => failed(worker, &error).await,
+        }
+    }
+    Ok(())
+}
+
+/// Takes pointers, starts those whose resources are free in the order they came.
+async fn pointers(worker: &Arc<Worker>, intake: &Arc<dyn Intake>) -> Result<(), BrokerError> {
+    let mut waiting: VecDeque<Delivery> = VecDeque::new();
+    // S0-13: what an earlier life left comes first.
+    loop {
+        let room =
+            (worker.plan.slots + worker.plan.prefetch).saturating_sub(worker.held.len() + waiting.len());
+        let own = intake.orphans(room.min(ORPHANS_MAX)).await?;
+        if own.is_empty() {
+            break;
+        }
+        worker.parts.metrics.count("mapae_taken_over_total", "", own.len() as u64);
+        waiting.extend(own);
+        if begin(worker, intake, &mut waiting).await == 0 {
+            break;
+        }
+    }
+    worker.signal(Signal::Recovered);
+    let mut looked = Instant::now();
+    while !worker.drain.is_cancelled() {
+        begin(worker, intake, &mut waiting).await;
+        let room =
+            (worker.plan.slots + worker.plan.prefetch).saturating_sub(worker.held.len() + waiting.len());
+        if room == 0 {
+            let freed = async { tokio::time::timeout(IDLE_WAIT, worker.slots.freed()).await };
+            let _ = worker.drain.run_until_cancelled(freed).await;
+            continue;
+        }
+        if looked.elapsed() > worker.plan.timing.take_over_idle() / 4 {
+            looked = Instant::now();
+            let orphans = intake.orphans(room.min(ORPHANS_MAX)).await?;
+            worker.parts.metrics.count("mapae_taken_over_total", "", orphans.len() as u64);
+            waiting.extend(orphans);
+            continue;
+        }
+        // Reading is cancel-safe, so a slot given back meanwhile starts what waits at once.
+        let read = tokio::select! {
+            read = intake.next(room, IDLE_WAIT) => Some(read),
+            () = worker.slots.freed(), if !waiting.is_empty() => None,
+            () = worker.drain.cancelled() => None,
+        };
+        match read {
+            Some(Ok(deliveries)) => {
+                worker.signal(Signal::ReadOk);
+                waiting.extend(deliveries);
+            }
+            Some(Err(BrokerError::Transient(_) | BrokerError::Capacity)) => {
+                worker.signal(Signal::ReadFailed);
+                worker.parts.metrics.count("mapae_read_failures_total", "", 1);
+                let _ = worker.drain.run_until_cancelled(tokio::time::sleep(READ_PAUSE)).await;
+            }
+            Some(Err(error)) => return Err(error),
+            None => {}
+        }
+    }
+    let unstarted: Vec<Receipt> = waiting.into_iter().map(|delivery| delivery.receipt).collect();
+    if !unstarted.is_empty() {
+        let _ = intake.hand_back(&unstarted).await;
+    }
+    Ok(())
+}
+
+/// Claims and starts what can start of the waiting deliveries. Answers how many it got rid of.
+async fn begin(worker: &Arc<Worker>, intake: &Arc<dyn Intake>, waiting: &mut VecDeque<Delivery>) -> usize {
+    let before = waiting.len();
+    let mut ready: Vec<(Receipt, Pointer, Permit)> = Vec::new();
+    let mut done: Vec<(Receipt, Settle)> = Vec::new();
+    let mut kept = VecDeque::new();
+    for delivery in waiting.drain(..) {
+        match delivery.pointer {
+            Err(_) => {
+                answer(worker, "foreign");
+                done.push((delivery.receipt, Settle::Park("not a pointer")));
+            }
+            Ok(pointer) => match worker.handlers.get(&pointer.kind) {
+                // A lane this worker does not read: the row is rung again for one that does.
+                None => done.push((delivery.receipt, Settle::Drop)),
+                Some(registered) => match worker.slots.take(&registered.plan.needs) {
+                    Some(permit) => ready.push((delivery.receipt, pointer, permit)),
+                    None => kept.push_back(Delivery { pointer: Ok(pointer), ..delivery }),
+                },
+            },
+        }
+    }
+    *waiting = kept;
+    worker.tell();
+    if !ready.is_empty() {
+        claim(worker, intake, ready, waiting, &mut done).await;
+    }
+    if !done.is_empty() {
+        intake.settle(&done).await;
+    }
+    before.saturating_sub(waiting.len())
+}
+
+/// Asks the store about pointers that could start, and does what each answer says (contract section 4).
+async fn claim(
+    worker: &Arc<Worker>,
+    intake: &Arc<dyn Intake>,
+    ready: Vec<(Receipt, Pointer, Permit)>,
+    waiting: &mut VecDeque<Delivery>,
+    done: &mut Vec<(Receipt, Settle)>,
+) {
+    let at_claim = worker.parts.broker.caps().settling == Settling::AtClaim;
+    let asks: Vec<(JobId, Owner)> =
+        ready.iter().map(|(_, pointer, _)| (pointer.job, pointer.owner.clone())).collect();
+    let asked = Instant::now();
+    let claims = match worker.parts.store.claim(&worker.holder, &asks, worker.plan.timing.lease).await {
+        Ok(claims) => claims,
+        Err(error) => {
+            // Whatever was claimed without our knowing comes back when its lease ends.
+            for (receipt, pointer, _) in ready.into_iter().rev() {
+                waiting.push_front(Delivery { receipt, pointer: Ok(pointer), deliveries: None });
+            }
+            return failed(worker, &error).await;
+        }
+    };
+    for ((receipt, _, permit), claim) in ready.into_iter().zip(claims) {
+        match claim {
+            Claim::Run(holding) => {
+                answer(worker, "run");
+                let receipt = if at_claim {
+                    done.push((receipt, Settle::Done));
+                    None
+                } else {
+                    Some((intake.clone(), receipt))
+                };
+                start(worker, *holding, asked, Some(permit), receipt);
+            }
+            // At finish it stays unacknowledged: its idle time offers it again once the lease can be
+            // taken. At claim the keeper rings again if that lease is lost.
+            Claim::Busy(_) => {
+                answer(worker, "busy");
+                if at_claim {
+                    done.push((receipt, Settle::Drop));
+                }
+            }
+            Claim::Finished(_) => drop_pointer(worker, "finished", receipt, done),
+            Claim::NotDue(_) => drop_pointer(worker, "not-due", receipt, done),
+            Claim::Paused => drop_pointer(worker, "paused", receipt, done),
+            Claim::Cancelled => drop_pointer(worker, "cancelled", receipt, done),
+            Claim::Stale => drop_pointer(worker, "stale", receipt, done),
+            Claim::Foreign => {
+                answer(worker, "foreign");
+                warn!("a pointer names another owner than its job has; it is kept apart");
+                done.push((receipt, Settle::Park("owner differs")));
+            }
+        }
+    }
+}
+
+fn answer(worker: &Worker, answer: &str) {
+    worker.parts.metrics.count("mapae_deliveries_total", answer, 1);
+}
+
+fn drop_pointer(worker: &Worker, why: &str, receipt: Receipt, done: &mut Vec<(Receipt, Settle)>) {
+    answer(worker, why);
+    done.push((receipt, Settle::Drop));
+}
+
+/// From here on the lease is renewed and the job runs in a task of its own.
+fn start(
+    worker: &Arc<Worker>,
+    holding: Holding,
+    asked: Instant,
+    permit: Option<Permit>,
+    receipt: Option<(Arc<dyn Intake>, Receipt)>,
+) {
+    let held_receipt = receipt.as_ref().map(|(_, receipt)| receipt.clone());
+    worker.held.take(&holding.lease, asked, worker.plan.timing.lease, held_receipt);
+    let permit = permit.or_else(|| {
+        let registered = worker.handlers.get(&holding.job.kind)?;
+        worker.slots.take(&registered.plan.needs)
+    });
+    tokio::spawn(run::run(worker.clone(), holding, permit, receipt));
+}
+
+async fn failed(worker: &Worker, error: &StoreError) {
+    warn!(worker = %worker.holder, code = error.code(), "a claim failed");
+    worker.signal(Signal::ReadFailed);
+    worker.parts.metrics.count("mapae_read_failures_total", "", 1);
+    let _ = worker.drain.run_until_cancelled(tokio::time::sleep(READ_PAUSE)).await;
+}
+
+/// In which order lanes are asked: classes by weight, kinds in turn, and first those that another lane
+/// kept from being asked.
+struct Turns {
+    lanes: Vec<(Lane, Amounts)>,
+    credit: [u32; Class::ALL.len()],
+    turn: usize,
+    first: Vec<Lane>,
+}
+
+impl Turns {
+    fn new(lanes: Vec<(Lane, Amounts)>) -> Self {
+        Self { lanes, credit: [0; Class::ALL.len()], turn: 0, first: Vec::new() }
+    }
+
+    fn next(&mut self) -> Vec<(Lane, Amounts)> {
+        // Smooth weighted round robin: each class earns its weight, the richest goes first and pays for all.
+        let all: u32 = Class::ALL.iter().map(|class| class.weight()).sum();
+        for (credit, class) in self.credit.iter_mut().zip(Class::ALL) {
+            *credit += class.weight();
+        }
+        let richest = (0..Class::ALL.len()).max_by_key(|at| (self.credit[*at], usize::MAX - at)).unwrap_or(0);
+        self.credit[richest] = self.credit[richest].saturating_sub(all);
+        let leading = Class::ALL[richest];
+        self.turn = (self.turn + 1) % self.lanes.len().max(1);
+        let mut lanes = self.lanes.clone();
+        lanes.rotate_left(self.turn);
+        let rank = |lane: &Lane| (!self.first.contains(lane), lane.class != leading, lane.class);
+        lanes.sort_by_key(|(lane, _)| rank(lane));
+        lanes
+    }
+
+    /// Whether any lane goes first next time that has not just been first.
+    fn first(&mut self, shut_out: Vec<Lane>) -> bool {
+        let news = shut_out.iter().any(|lane| !self.first.contains(lane));
+        self.first = shut_out;
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(lanes: &[&str]) -> Turns {
+        Turns::new(lanes.iter().map(|lane| (lane.parse().unwrap(), Amounts::default())).collect())
+    }
+
+    #[test]
+    fn classes_lead_by_their_weight_and_none_is_forgotten() {
+        let mut turns = turns(&["a:high", "a", "a:low"]);
+        let leaders: Vec<String> = (0..12).map(|_| turns.next()[0].0.to_string()).collect();
+        let count = |lane: &str| leaders.iter().filter(|leader| *leader == lane).count();
+        assert_eq!((count("a:high"), count("a"), count("a:low")), (8, 3, 1));
+    }
+
+    #[test]
+    fn kinds_of_one_class_take_turns() {
+        let mut turns = turns(&["a", "b"]);
+        let leaders: std::collections::BTreeSet<String> =
+            (0..4).map(|_| turns.next()[0].0.to_string()).collect();
+        assert_eq!(leaders.len(), 2);
+    }
+
+    #[test]
+    fn a_lane_that_was_shut_out_goes_first() {
+        let mut turns = turns(&["a:high", "b:low"]);
+        assert!(turns.first(vec!["b:low".parse().unwrap()]));
+        assert_eq!(turns.next()[0].0.to_string(), "b:low");
+        assert!(!turns.first(vec!["b:low".parse().unwrap()]), "it has had its turn");
+    }
+}

@@ -1,0 +1,310 @@
+//! Heartbeats, on an OS thread of their own with a connection of their own.
+//!
+//! A handler that blocks or burns every thread of the runtime cannot starve them, so a live worker's job
+//! is not run twice. They go on until the last job has ended, also while draining.
+//!
+//! The thread is also the judge of what is lost. A lease counts from *before* the request that took or
+//! renewed it was sent, by the monotonic clock, so this side always gives up before the database does.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
+
+use super::readiness::Readiness;
+use crate::broker::contract::{Intake, Receipt};
+use crate::handler::{Context, Stopped};
+use crate::job::lease::{Holder, Lease, Timing, Token};
+use crate::job::name::JobId;
+use crate::store::contract::{Beat, Join, JoinError, Member, Store, StoreError, WorkerReport};
+
+/// How often an unreachable database is asked for a place, at most.
+const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// The leases this process holds.
+#[derive(Clone, Default)]
+pub(super) struct Held {
+    leases: Arc<Mutex<HashMap<Token, Entry>>>,
+}
+
+struct Entry {
+    job: JobId,
+    /// When this side stops believing in the lease.
+    until: Instant,
+    /// `None` between the claim and the start of the handler.
+    ctx: Option<Context>,
+    receipt: Option<Receipt>,
+    lost: bool,
+}
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Token, Entry>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the lease is renewed. `asked` is when the claim was sent.
+    pub(super) fn take(&self, lease: &Lease, asked: Instant, length: Duration, receipt: Option<Receipt>) {
+        let entry = Entry { job: lease.job, until: asked + length, ctx: None, receipt, lost: false };
+        self.lock().insert(lease.token, entry);
+    }
+
+    /// The handler starts: it is to be stopped when the lease is lost or a cancel is asked.
+    pub(super) fn started(&self, token: Token, ctx: &Context) {
+        let mut leases = self.lock();
+        let Some(entry) = leases.get_mut(&token) else { return };
+        entry.ctx = Some(ctx.clone());
+        if entry.lost {
+            ctx.stop(Stopped::LeaseLost);
+        }
+    }
+
+    /// Whether the lease may be believed in still; if so, until when.
+    pub(super) fn until(&self, token: Token) -> Option<Instant> {
+        self.lock().get(&token).filter(|entry| !entry.lost).map(|entry| entry.until)
+    }
+
+    /// The lease is given up: it is renewed no more.
+    pub(super) fn release(&self, token: Token) {
+        self.lock().remove(&token);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Asks every running job to stop.
+    pub(super) fn stop_all(&self, why: Stopped) {
+        for ctx in self.lock().values().filter_map(|entry| entry.ctx.as_ref()) {
+            ctx.stop(why);
+        }
+    }
+
+    fn live(&self) -> (Vec<(JobId, Token)>, Vec<Receipt>) {
+        let leases = self.lock();
+        let live = leases.iter().filter(|(_, entry)| !entry.lost);
+        let receipts = live.clone().filter_map(|(_, entry)| entry.receipt.clone()).collect();
+        (live.map(|(token, entry)| (entry.job, *token)).collect(), receipts)
+    }
+
+    /// Takes in the answers to a heartbeat that was sent at `asked`.
+    fn answered(&self, asked: Instant, length: Duration, leases: &[(JobId, Token)], beats: &[Beat]) {
+        let mut held = self.lock();
+        for ((_, token), beat) in leases.iter().zip(beats) {
+            let Some(entry) = held.get_mut(token) else { continue };
+            match beat {
+                Beat::Lost => entry.lose(),
+                Beat::Renewed { cancel_asked } => {
+                    entry.until = asked + length;
+                    if let Some(ctx) = entry.ctx.as_ref().filter(|_| *cancel_asked) {
+                        ctx.stop(Stopped::Cancelled);
+                    }
+                }
+            }
+        }
+    }
+
+    /// No answer in time is the same as *lost*: whoever is cut off stops before another starts.
+    fn expire(&self, now: Instant, margin: Duration) -> usize {
+        let mut expired = 0;
+        for entry in self.lock().values_mut().filter(|entry| !entry.lost && now + margin >= entry.until) {
+            entry.lose();
+            expired += 1;
+        }
+        expired
+    }
+}
+
+impl Entry {
+    fn lose(&mut self) {
+        self.lost = true;
+        if let Some(ctx) = &self.ctx {
+            ctx.stop(Stopped::LeaseLost);
+        }
+    }
+}
+
+/// The thread's other end.
+pub(super) struct Heartbeat {
+    pub(super) holder: Holder,
+    stop: CancellationToken,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What the thread shares with the worker.
+pub(super) struct Pulse {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) timing: Timing,
+    pub(super) held: Held,
+    pub(super) report: watch::Receiver<WorkerReport>,
+    pub(super) readiness: watch::Sender<Readiness>,
+    pub(super) intake: watch::Receiver<Option<Arc<dyn Intake>>>,
+}
+
+impl Heartbeat {
+    /// Starts the thread and waits until the store has given it a name. An unreachable database is
+    /// asked again until `stop`.
+    pub(super) async fn start(pulse: Pulse, join: Join, stop: CancellationToken) -> Result<Self, JoinError> {
+        let (joined, joining) = oneshot::channel();
+        let end = stop.child_token();
+        let ended = end.clone();
+        let thread = std::thread::Builder::new()
+            .name("mapae-heartbeat".into())
+            .spawn(move || {
+                let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                    Ok(runtime) => runtime,
+                    Err(error) => {
+                        let _ = joined.send(Err(StoreError::Unavailable(error.into()).into()));
+                        return;
+                    }
+                };
+                runtime.block_on(live(pulse, join, joined, ended));
+            })
+            .map_err(|error| StoreError::Unavailable(error.into()))?;
+        let holder = joining
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unavailable("stopped while joining".into()).into()))?;
+        Ok(Self { holder, stop: end, thread: Some(thread) })
+    }
+
+    /// The worker has left; its name is free. Call once no lease is held.
+    pub(super) async fn stop(mut self) {
+        self.stop.cancel();
+        let Some(thread) = self.thread.take() else { return };
+        let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn live(
+    pulse: Pulse,
+    join: Join,
+    joined: oneshot::Sender<Result<Holder, JoinError>>,
+    stop: CancellationToken,
+) {
+    let mut member = match stop.run_until_cancelled(take_place(&pulse, &join)).await {
+        Some(Ok(member)) => member,
+        Some(Err(error)) => {
+            let _ = joined.send(Err(error));
+            return;
+        }
+        None => return,
+    };
+    if joined.send(Ok(member.holder().clone())).is_err() {
+        return;
+    }
+    let mut tick = tokio::time::interval(pulse.timing.heartbeat);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = stop.cancelled() => break,
+        }
+        beat(&pulse, &mut *member).await;
+    }
+    // Without an answer the presence ends with the process; keepers see the same.
+    let _ = tokio::time::timeout(pulse.timing.heartbeat, member.leave()).await;
+}
+
+async fn take_place(pulse: &Pulse, join: &Join) -> Result<Box<dyn Member>, JoinError> {
+    let mut wait = RETRY.0;
+    loop {
+        match pulse.store.join(join).await {
+            Err(JoinError::Store(error)) if error.is_transient() => {
+                warn!(
+                    code = error.code(),
+                    wait_ms = wait.as_millis() as u64,
+                    "the database cannot be reached; trying on"
+                );
+            }
+            other => return other,
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(RETRY.1);
+    }
+}
+
+/// One round: renew everything, and meanwhile give up what runs out.
+async fn beat(pulse: &Pulse, member: &mut dyn Member) {
+    let (leases, receipts) = pulse.held.live();
+    let report = pulse.report.borrow().clone();
+    let asked = Instant::now();
+    let answer = {
+        let beating = member.beat(&leases, pulse.timing.lease, &report);
+        tokio::pin!(beating);
+        loop {
+            tokio::select! {
+                answer = &mut beating => break answer,
+                () = tokio::time::sleep(pulse.timing.heartbeat / 4) => give_up_expired(pulse),
+            }
+        }
+    };
+    match answer {
+        Ok(beats) => {
+            pulse.held.answered(asked, pulse.timing.lease, &leases, &beats);
+            let now = Instant::now();
+            pulse.readiness.send_modify(|readiness| readiness.last_beat = Some(now));
+        }
+        Err(error) => warn!(code = error.code(), leases = leases.len(), "a heartbeat had no answer"),
+    }
+    give_up_expired(pulse);
+    let intake = pulse.intake.borrow().clone();
+    if let Some(intake) = intake.filter(|_| !receipts.is_empty()) {
+        // Best effort: the lease is what counts.
+        let _ = tokio::time::timeout(pulse.timing.heartbeat, intake.hold(&receipts)).await;
+    }
+}
+
+fn give_up_expired(pulse: &Pulse) {
+    let expired = pulse.held.expire(Instant::now(), pulse.timing.margin());
+    if expired > 0 {
+        error!(
+            leases = expired,
+            "leases ran out without an answer from the database; their jobs are stopped"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::timestamp::Timestamp;
+
+    fn lease() -> Lease {
+        Lease { job: JobId::new(), token: Token::random(), epoch: 1, until: Timestamp::default() }
+    }
+
+    #[test]
+    fn a_lease_without_an_answer_is_given_up_before_it_ends() {
+        let (held, lease, now) = (Held::default(), lease(), Instant::now());
+        let (length, margin) = (Duration::from_secs(30), Duration::from_secs(5));
+        held.take(&lease, now, length, None);
+        assert_eq!(held.expire(now + Duration::from_secs(24), margin), 0);
+        assert!(held.until(lease.token).is_some());
+        assert_eq!(held.expire(now + Duration::from_secs(25), margin), 1);
+        assert_eq!(held.until(lease.token), None, "a lease given up is not believed in again");
+        held.answered(now, length, &[(lease.job, lease.token)], &[Beat::Renewed { cancel_asked: false }]);
+        assert_eq!(held.until(lease.token), None, "not even when an answer comes late");
+    }
+
+    #[test]
+    fn a_renewal_counts_from_before_it_was_asked_for() {
+        let (held, lease, now) = (Held::default(), lease(), Instant::now());
+        let length = Duration::from_secs(30);
+        held.take(&lease, now, length, None);
+        let asked = now + Duration::from_secs(5);
+        held.answered(asked, length, &[(lease.job, lease.token)], &[Beat::Renewed { cancel_asked: false }]);
+        assert_eq!(held.until(lease.token), Some(asked + length));
+    }
+}

@@ -1,0 +1,238 @@
+//! One job, from its lease to its acknowledgement.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::{error, info, warn};
+
+use super::Worker;
+use super::journal::JobJournal;
+use super::slots::Permit;
+use crate::broker::contract::{Intake, Receipt, Settle};
+use crate::handler::{Context, KindPlan, Registered, Stopped};
+use crate::job::lease::Token;
+use crate::job::record::{Checkpoint, Job, Output};
+use crate::job::retry::{Failure, FailureClass, Verdict, verdict};
+use crate::job::{State, timestamp::Timestamp};
+use crate::store::contract::{Holding, SettleError, Settlement};
+
+/// Waits between attempts to settle while the database does not answer, doubling.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// Runs a job under its lease. Whatever happens, the lease is released here in the end; whatever is
+/// written, is written under its token.
+pub(super) async fn run(
+    worker: Arc<Worker>,
+    holding: Holding,
+    permit: Option<Permit>,
+    receipt: Option<(Arc<dyn Intake>, Receipt)>,
+) {
+    let token = holding.lease.token;
+    let _released = Released { worker: worker.clone(), token };
+    let (kind, job_id, attempt) = (holding.job.kind.clone(), holding.job.id, holding.job.attempt);
+    let began = Instant::now();
+    let waited = wait_of(&holding.job);
+    worker.parts.metrics.time("mapae_job_wait_seconds", kind.to_string(), waited);
+
+    let verdict = decide(&worker, &holding, permit).await;
+    let Some((verdict, output)) = verdict else {
+        warn!(job_id = %job_id, %kind, attempt, "the lease was lost while the job ran; its result is dropped");
+        worker.parts.metrics.count("mapae_lease_lost_total", kind.to_string(), 1);
+        return;
+    };
+    let took = began.elapsed();
+    let code = failure_of(&verdict).map(|failure| failure.code.clone());
+    match settle(&worker, Settlement { lease: holding.lease, verdict, output }).await {
+        Settled::As(state) => {
+            let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+            info!(job_id = %job_id, %kind, attempt, state = state.as_str(), code, duration_ms, "job settled");
+            worker.parts.metrics.time("mapae_job_run_seconds", kind.to_string(), took);
+            match state {
+                State::Pending => worker.parts.metrics.count("mapae_retries_total", kind.to_string(), 1),
+                State::Running => {}
+                ended => worker.parts.metrics.count("mapae_jobs_finished_total", ended.as_str(), 1),
+            }
+            // Asked twice, and meanwhile another runs it: the pointer may be that one's.
+            if state != State::Running {
+                acknowledge(receipt).await;
+            }
+        }
+        Settled::Lost(state) => {
+            warn!(job_id = %job_id, %kind, attempt, "the job was another's when it was settled; its result is dropped");
+            worker.parts.metrics.count("mapae_lease_lost_total", kind.to_string(), 1);
+            if state.is_none_or(State::is_terminal) {
+                acknowledge(receipt).await;
+            }
+        }
+        Settled::Unknown => {
+            error!(job_id = %job_id, %kind, attempt, "the outcome could not be stored before the lease ended; the job will run again");
+            worker.parts.metrics.count("mapae_lease_lost_total", kind.to_string(), 1);
+        }
+    }
+}
+
+/// Gives a lease up when its task ends, also by a panic.
+struct Released {
+    worker: Arc<Worker>,
+    token: Token,
+}
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        self.worker.held.release(self.token);
+    }
+}
+
+/// What is to become of the job, or `None` where that is not ours to say any more.
+async fn decide(
+    worker: &Arc<Worker>,
+    holding: &Holding,
+    permit: Option<Permit>,
+) -> Option<(Verdict, Option<Output>)> {
+    let Some(registered) = worker.handlers.get(&holding.job.kind) else {
+        // Claimed for a kind this worker does not run: another does.
+        return Some((Verdict::HandBack, None));
+    };
+    let Some(permit) = permit else {
+        return Some((Verdict::HandBack, None));
+    };
+    let done = match earlier(worker, &holding.job).await {
+        Ok(done) => done,
+        Err(failure) => return Some((judge(worker, &holding.job, failure, None), None)),
+    };
+    let journal = JobJournal::new(
+        worker.parts.store.clone(),
+        worker.parts.blobs.clone(),
+        holding.lease.clone(),
+        holding.job.kind.clone(),
+        worker.parts.metrics.clone(),
+    );
+    let ctx = Context::new(
+        holding.job.clone(),
+        holding.lease.clone(),
+        Arc::new(journal),
+        done,
+        registered.plan.timeout,
+    );
+    worker.held.started(holding.lease.token, &ctx);
+    let outcome = execute(registered, &ctx, permit).await;
+    worker.held.until(holding.lease.token)?;
+    if ctx.why_stopped() == Some(Stopped::LeaseLost) {
+        return None;
+    }
+    Some(match outcome {
+        Ok(output) => (Verdict::Succeed, output),
+        Err(failure) => (judge(worker, &holding.job, failure, ctx.why_stopped()), None),
+    })
+}
+
+/// The checkpoints of earlier attempts; the first attempt of a job has none to ask for.
+async fn earlier(worker: &Worker, job: &Job) -> Result<Vec<Checkpoint>, Failure> {
+    // Accepted and claimed, nothing else has happened.
+    if job.sequence <= 2 {
+        return Ok(Vec::new());
+    }
+    worker
+        .parts
+        .store
+        .checkpoints(job.id)
+        .await
+        .map_err(|error| Failure::retryable(error.code(), "The stages done so far could not be read."))
+}
+
+/// Runs the handler to its end, or to the end of the patience with it. A panic is a failed attempt and
+/// nothing else.
+async fn execute(registered: &Registered, ctx: &Context, permit: Permit) -> Result<Option<Output>, Failure> {
+    let (task, handlers_ctx) = (registered.task.clone(), ctx.clone());
+    let mut running = tokio::spawn(async move {
+        // The slot is free when the work has really ended, not when it was given up: a handler that
+        // blocks its thread still uses it.
+        let _permit = permit;
+        task.run(&handlers_ctx).await
+    });
+    let ended = tokio::select! {
+        ended = &mut running => Some(ended),
+        () = tokio::time::sleep_until(ctx.deadline().into()) => { ctx.stop(Stopped::Timeout); None }
+        () = ctx.stopped() => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => match tokio::time::timeout(KindPlan::GRACE, &mut running).await {
+            Ok(ended) => ended,
+            Err(_) => {
+                running.abort();
+                return Err(ctx.check().expect_err("only a job asked to stop is given up"));
+            }
+        },
+    };
+    match ended {
+        Ok(outcome) => outcome,
+        // The panic's own words may quote what the handler worked on.
+        Err(_) => Err(Failure::retryable("handler-panicked", "The handler panicked.")),
+    }
+}
+
+fn judge(worker: &Worker, job: &Job, failure: Failure, stopped: Option<Stopped>) -> Verdict {
+    let failure = match stopped {
+        // However a handler words its end after it was told that its time is over, that is why.
+        Some(Stopped::Timeout) if failure.class != FailureClass::Timeout => {
+            Failure::timeout("The job took longer than its kind allows.")
+        }
+        _ => failure,
+    };
+    let draining = stopped == Some(Stopped::Draining) || worker.drain.is_cancelled();
+    verdict(failure, &job.retry.backoff, job.attempt, draining, jitter())
+}
+
+enum Settled {
+    As(State),
+    Lost(Option<State>),
+    Unknown,
+}
+
+/// Asks the store until it has answered or the lease is over. Asking again is safe: by its token the
+/// store knows whether it has been asked before.
+async fn settle(worker: &Worker, settlement: Settlement) -> Settled {
+    let mut wait = RETRY.0;
+    loop {
+        match worker.parts.store.settle(settlement.clone()).await {
+            Ok(state) => return Settled::As(state),
+            Err(SettleError::LeaseLost(state)) => return Settled::Lost(state),
+            Err(SettleError::Store(error)) => {
+                warn!(job_id = %settlement.lease.job, code = error.code(), "an outcome could not be stored; trying on");
+            }
+        }
+        if worker.held.until(settlement.lease.token).is_none() {
+            return Settled::Unknown;
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(RETRY.1);
+    }
+}
+
+async fn acknowledge(receipt: Option<(Arc<dyn Intake>, Receipt)>) {
+    if let Some((intake, receipt)) = receipt {
+        // Not acknowledged means delivered once more, and answered as finished.
+        intake.settle(&[(receipt, Settle::Done)]).await;
+    }
+}
+
+fn failure_of(verdict: &Verdict) -> Option<&Failure> {
+    match verdict {
+        Verdict::Retry { failure, .. }
+        | Verdict::Throttle { failure, .. }
+        | Verdict::Fail { failure }
+        | Verdict::Stale { failure } => Some(failure),
+        Verdict::Succeed | Verdict::HandBack => None,
+    }
+}
+
+/// How long the job was due before it was claimed, both by the database's clock.
+fn wait_of(job: &Job) -> Duration {
+    job.started_at.unwrap_or_else(|| Timestamp::from_micros(0)).since(job.due_at)
+}
+
+/// A number from 0 to 1 for jitter: the random bits of a fresh UUID are enough for that.
+fn jitter() -> f64 {
+    (uuid::Uuid::new_v4().as_u128() >> 80) as f64 / (1_u64 << 48) as f64
+}
