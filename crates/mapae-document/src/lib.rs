@@ -1,1 +1,23 @@
-//! PDF and spreadsheet to pages, tables and text.
+//! PDF and spreadsheet to pages, sheets, tables and text, each document read in a child process of its own.
+//!
+//! Documents come from strangers and the parsers of their formats are large, so nothing is parsed in the
+//! process that serves others. In reading order:
+//!
+//! - [`document`]: what a document turns into, the model of `document.json`
+//! - [`limits`], [`error`]: how much it may take, and why it could not be read
+//! - [`child`]: the road of a caller: a file in, a document or an error out
+//! - [`detect`]: what a file is, by its bytes and its name
+//! - `read`: bytes to document, inside the child;  `pdf`, `sheet`: the formats;  `language`: ko or en
+//! - [`output`]: the folder that `mapae analyze` writes
+
+pub mod child;
+pub mod detect;
+pub mod document;
+pub mod error;
+pub mod limits;
+pub mod output;
+
+mod language;
+mod pdf;
+mod read;
+mod sheet;

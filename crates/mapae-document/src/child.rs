@@ -1,0 +1,230 @@
+//! A document is read in a child process of its own, and only there.
+//!
+//! A parser that overflows its stack or runs out of memory takes its process with it, so the process must
+//! not be one that anybody needs. The parent runs a program (by default itself) with the argument
+//! [`ARGUMENT`]; that program calls [`child_main`] first thing.
+//!
+//! ```text
+//! parent ── stdin:  the document, an open file ───────────────► child
+//!        ── stdout: one socket, request down, answer up ◄─────►   limits on memory, time, files, processes
+//!        ── stderr: never kept; it may quote the document ◄────   no environment, own process group
+//! ```
+//!
+//! Whatever happens to the child is one clear answer here. Dropping the future of [`DocumentReader::parse`]
+//! kills the child: that is how a caller cancels.
+
+mod inside;
+mod spawn;
+mod wire;
+
+use std::fs::File;
+use std::io::Seek;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::UnixStream;
+use tokio::process::Child;
+
+use crate::document::Document;
+use crate::error::{DocumentError, Excess};
+use crate::limits::Limits;
+pub use inside::child_main;
+
+/// The first argument of a program that is to be a child.
+pub const ARGUMENT: &str = "document-child";
+
+/// What a caller knows about a file.
+#[derive(Clone, Default)]
+pub struct Request {
+    /// The name it came under; folders in it are ignored.
+    pub name: String,
+    /// The media type its sender gave.
+    pub media_type: Option<String>,
+    pub password: Option<String>,
+}
+
+/// The password is not for logs.
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request").field("media_type", &self.media_type).finish_non_exhaustive()
+    }
+}
+
+/// Reads documents, each in a new child process.
+#[derive(Clone, Debug)]
+pub struct DocumentReader {
+    program: PathBuf,
+}
+
+impl Default for DocumentReader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl DocumentReader {
+    /// The children are this very program, even after its file has been replaced by a newer one.
+    pub fn new() -> Self {
+        Self { program: PathBuf::from("/proc/self/exe") }
+    }
+
+    /// The children are `program`, which must call [`child_main`] when its first argument is [`ARGUMENT`].
+    pub fn with_program(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into() }
+    }
+
+    /// Reads `file` from its beginning. Within `limits.wall` (and a moment) there is an answer; every error but
+    /// [`DocumentError::Unavailable`] is final for this file. Needs a Tokio runtime with I/O and time enabled.
+    pub async fn parse(
+        &self,
+        mut file: File,
+        request: Request,
+        limits: &Limits,
+    ) -> Result<Document, DocumentError> {
+        match file.metadata() {
+            Ok(meta) if meta.is_file() && meta.len() == 0 => return Err(DocumentError::Empty),
+            Ok(meta) if meta.len() > limits.input_bytes => return Err(DocumentError::TooLarge(Excess::File)),
+            Ok(_) => {}
+            Err(_) => return Err(DocumentError::Unavailable),
+        }
+        file.rewind().map_err(|_| DocumentError::Unavailable)?;
+        let order = wire::Order {
+            name: request.name,
+            media_type: request.media_type,
+            password: request.password,
+            limits: limits.clone(),
+        };
+        let order = wire::framed(&order).map_err(|_| DocumentError::Unavailable)?;
+        let (child, socket) =
+            spawn::spawn(&self.program, file).await.map_err(|_| DocumentError::Unavailable)?;
+        let mut group = Group::of(child)?;
+        let conversation = converse(&mut group, socket, &order, limits);
+        let ended = match tokio::time::timeout(limits.wall, conversation).await {
+            Ok(ended) => ended?,
+            Err(_) => return Err(DocumentError::TooSlow),
+        };
+        match ended {
+            // A large answer takes a moment to parse, and this thread serves others.
+            Ended::Answered(answer) => {
+                tokio::task::spawn_blocking(move || serde_json::from_slice::<wire::Answer>(&answer))
+                    .await
+                    .map_err(|_| DocumentError::Unavailable)?
+                    .map_err(|_| DocumentError::Crashed)?
+            }
+            Ended::TooLong => Err(DocumentError::TooLarge(Excess::Output)),
+            Ended::Died { status, out_of_memory } => Err(cause_of_death(status, out_of_memory)),
+        }
+    }
+}
+
+/// How a conversation with a child ended.
+enum Ended {
+    Answered(Vec<u8>),
+    /// The answer is longer than allowed.
+    TooLong,
+    /// No whole answer came.
+    Died {
+        status: ExitStatus,
+        out_of_memory: bool,
+    },
+}
+
+async fn converse(
+    group: &mut Group,
+    mut socket: UnixStream,
+    order: &[u8],
+    limits: &Limits,
+) -> Result<Ended, DocumentError> {
+    let errors = group.child.stderr.take();
+    let exchange = async {
+        tokio::io::AsyncWriteExt::write_all(&mut socket, order).await?;
+        let length = socket.read_u64().await?;
+        if length > limits.output_bytes {
+            return Ok(Err(()));
+        }
+        // The length is a claim; memory grows with what really comes.
+        let mut answer = Vec::new();
+        (&mut socket).take(length).read_to_end(&mut answer).await?;
+        std::io::Result::Ok(if answer.len() as u64 == length { Ok(Some(answer)) } else { Ok(None) })
+    };
+    let (answer, out_of_memory) = tokio::join!(exchange, async {
+        match errors {
+            Some(errors) => says_out_of_memory(errors).await,
+            None => false,
+        }
+    });
+    match answer {
+        Ok(Ok(Some(answer))) => return Ok(Ended::Answered(answer)),
+        Ok(Err(())) => return Ok(Ended::TooLong),
+        // Cut off, or never begun: how the child ended says why.
+        Ok(Ok(None)) | Err(_) => {}
+    }
+    let status = group.child.wait().await.map_err(|_| DocumentError::Unavailable)?;
+    Ok(Ended::Died { status, out_of_memory })
+}
+
+/// Whether the standard library's words on a failed allocation come first. All else is thrown away.
+async fn says_out_of_memory(mut errors: impl AsyncRead + Unpin) -> bool {
+    const WORDS: &[u8] = b"memory allocation of ";
+    let mut start = Vec::with_capacity(WORDS.len());
+    let _ = (&mut errors).take(WORDS.len() as u64).read_to_end(&mut start).await;
+    let _ = tokio::io::copy(&mut errors, &mut tokio::io::sink()).await;
+    start == WORDS
+}
+
+fn cause_of_death(status: ExitStatus, out_of_memory: bool) -> DocumentError {
+    let signal = status.signal().and_then(Signal::from_named_raw);
+    if status.code() == Some(inside::CANNOT_START) {
+        DocumentError::Unavailable
+    } else if out_of_memory {
+        DocumentError::TooLarge(Excess::Memory)
+    } else if signal == Some(Signal::XCPU) {
+        DocumentError::TooSlow
+    } else {
+        DocumentError::Crashed
+    }
+}
+
+/// The child with everything it may have started, killed when dropped.
+struct Group {
+    child: Child,
+    id: Pid,
+}
+
+impl Group {
+    fn of(child: Child) -> Result<Self, DocumentError> {
+        let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        id.map(|id| Self { child, id }).ok_or(DocumentError::Unavailable)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Once waited for, the number may belong to somebody else.
+        if self.child.id().is_some() {
+            let _ = kill_process_group(self.id, Signal::KILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_a_child_died_says_what_was_wrong_with_the_document() {
+        let killed_by = |signal: i32| ExitStatus::from_raw(signal);
+        let xcpu = Signal::XCPU.as_raw();
+        assert_eq!(cause_of_death(killed_by(xcpu), false), DocumentError::TooSlow);
+        assert_eq!(cause_of_death(killed_by(6), true), DocumentError::TooLarge(Excess::Memory));
+        for signal in [6, 9, 11] {
+            assert_eq!(cause_of_death(killed_by(signal), false), DocumentError::Crashed);
+        }
+        assert_eq!(cause_of_death(ExitStatus::from_raw(0), false), DocumentError::Crashed);
+        let cannot_start = ExitStatus::from_raw(inside::CANNOT_START << 8);
+        assert_eq!(cause_of_death(cannot_start, false), DocumentError::Unavailable);
+    }
+}

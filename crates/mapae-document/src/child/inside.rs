@@ -1,0 +1,90 @@
+//! The child's own side: limits on itself first, then the document.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use rustix::process::{
+    Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
+
+use super::wire::{self, Answer};
+use crate::error::{DocumentError, Excess};
+use crate::limits::Limits;
+use crate::read::{self, Input};
+
+/// Exit code of a child that could not begin: not the document's fault.
+pub(super) const CANNOT_START: i32 = 71;
+/// Parsers recurse; this is room for far more levels than any honest document has.
+const STACK_BYTES: usize = 64 * 1024 * 1024;
+/// Files a parser may have open.
+const FILES_MAX: u64 = 32;
+
+/// What the program does whose first argument is [`super::ARGUMENT`], and nothing else.
+///
+/// It answers over its standard output, which must be the parent's socket, and returns.
+pub fn child_main() -> ExitCode {
+    // A panic would print a message to the standard error, and the message may quote the document.
+    std::panic::set_hook(Box::new(|_| {}));
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(CANNOT_START as u8),
+    }
+}
+
+fn serve() -> io::Result<()> {
+    die_with_parent()?;
+    let mut socket = UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let order = wire::read_order(&mut socket)?;
+    let limits = order.limits;
+    limit_self(&limits)?;
+    let document = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let (name, media_type, password) = (order.name, order.media_type, order.password);
+    let inner = limits.clone();
+    let parser = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || -> Answer {
+        // From here on no thread and no process can be started.
+        forbid_processes().map_err(|_| DocumentError::Unavailable)?;
+        let data = contents(document, inner.input_bytes)?;
+        read::read(Input { data, name, media_type, password }, &inner)
+    })?;
+    let answer = parser.join().unwrap_or(Err(DocumentError::Crashed));
+    wire::write_answer(&answer, limits.output_bytes, &mut socket)
+}
+
+/// The kernel kills this process when its parent ends, or it ends here if that has already happened.
+fn die_with_parent() -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let parent = std::env::args().nth(2).and_then(|id| id.parse::<i32>().ok());
+    let still_there = parent.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == parent;
+    if still_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+fn limit_self(limits: &Limits) -> io::Result<()> {
+    set(Resource::Core, 0)?;
+    set(Resource::Fsize, 0)?;
+    set(Resource::Nofile, FILES_MAX)?;
+    set(Resource::As, limits.memory_bytes)?;
+    // The soft limit sends SIGXCPU, which names the cause; the hard one is for whoever ignores that.
+    let cpu = Rlimit { current: Some(limits.cpu_seconds), maximum: Some(limits.cpu_seconds + 1) };
+    Ok(setrlimit(Resource::Cpu, cpu)?)
+}
+
+fn forbid_processes() -> io::Result<()> {
+    set(Resource::Nproc, 0)
+}
+
+/// Lowers a limit; one that is lower already stays.
+fn set(resource: Resource, most: u64) -> io::Result<()> {
+    let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
+    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
+}
+
+fn contents(document: File, bytes_max: u64) -> Result<Vec<u8>, DocumentError> {
+    let mut data = Vec::new();
+    let size = document.metadata().map_or(0, |meta| meta.len());
+    data.reserve_exact(size.min(bytes_max) as usize + 1);
+    document.take(bytes_max + 1).read_to_end(&mut data).map_err(|_| DocumentError::Unavailable)?;
+    if data.len() as u64 > bytes_max { Err(DocumentError::TooLarge(Excess::File)) } else { Ok(data) }
+}

@@ -1,0 +1,209 @@
+//! What a file is: by its bytes first, then whether its name agrees. The bytes decide; a name that says
+//! something else is refused, because whoever named it expects something else.
+
+use std::io::Cursor;
+
+use crate::error::DocumentError;
+
+/// The kinds of file that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Pdf,
+    Xlsx,
+    Xls,
+    Xlsb,
+    Ods,
+    Csv,
+    Tsv,
+    Text,
+}
+
+impl Kind {
+    /// The media type of the bytes.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Pdf => "application/pdf",
+            Self::Xlsx => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+            Self::Xls => "application/vnd.ms-excel",
+            Self::Xlsb => "application/vnd.ms-excel.sheet.binary.macroenabled.12",
+            Self::Ods => "application/vnd.oasis.opendocument.spreadsheet",
+            Self::Csv => "text/csv",
+            Self::Tsv => "text/tab-separated-values",
+            Self::Text => "text/plain",
+        }
+    }
+
+    /// Plain text in one of its uses: the bytes cannot tell them apart, the name can.
+    fn is_text(self) -> bool {
+        matches!(self, Self::Csv | Self::Tsv | Self::Text)
+    }
+}
+
+/// What a name or a declared media type claims.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    Kind(Kind),
+    /// A kind that is known and not read.
+    Other,
+    Nothing,
+}
+
+/// What the bytes are.
+enum Found {
+    Kind(Kind),
+    /// Text of some use.
+    Text,
+    /// A known kind that is not read.
+    Unsupported,
+    /// An encrypted office document, whose kind is inside the encryption.
+    Encrypted,
+    Unknown,
+}
+
+/// Decides what to read `data` as.
+///
+/// `name` is the file's name, `declared` the media type its sender gave, which counts only for a name
+/// without a known extension.
+pub fn detect(name: &str, declared: Option<&str>, data: &[u8]) -> Result<Kind, DocumentError> {
+    if data.is_empty() {
+        return Err(DocumentError::Empty);
+    }
+    let claim = match claim_of_name(name) {
+        Claim::Nothing => declared.map_or(Claim::Nothing, claim_of_media_type),
+        claim => claim,
+    };
+    match (found(data), claim) {
+        (Found::Kind(found), Claim::Kind(said)) if found == said => Ok(found),
+        (Found::Kind(found), Claim::Nothing) => Ok(found),
+        (Found::Kind(_), _) => Err(DocumentError::Mismatch),
+        (Found::Text, Claim::Kind(said)) if said.is_text() => Ok(said),
+        (Found::Text, Claim::Kind(_)) => Err(damaged_or_mismatch(data)),
+        (Found::Text, Claim::Other | Claim::Nothing) => Err(DocumentError::Unsupported),
+        (Found::Encrypted, Claim::Kind(Kind::Xlsx | Kind::Xlsb | Kind::Xls) | Claim::Nothing) => {
+            Err(DocumentError::EncryptionUnsupported)
+        }
+        (Found::Encrypted, Claim::Other) => Err(DocumentError::Unsupported),
+        (Found::Encrypted, Claim::Kind(_)) => Err(DocumentError::Mismatch),
+        (Found::Unsupported, Claim::Kind(_)) => Err(DocumentError::Mismatch),
+        (Found::Unsupported, _) => Err(DocumentError::Unsupported),
+        (Found::Unknown, Claim::Kind(_)) => Err(DocumentError::Damaged),
+        (Found::Unknown, _) => Err(DocumentError::Unsupported),
+    }
+}
+
+/// Text under the name of a binary format: markup is another format, anything else a broken file.
+fn damaged_or_mismatch(data: &[u8]) -> DocumentError {
+    let start = data.trim_ascii_start();
+    if start.starts_with(b"<") { DocumentError::Mismatch } else { DocumentError::Damaged }
+}
+
+fn claim_of_name(name: &str) -> Claim {
+    let Some((_, extension)) = name.rsplit_once('.') else { return Claim::Nothing };
+    match extension.to_ascii_lowercase().as_str() {
+        "pdf" => Claim::Kind(Kind::Pdf),
+        "xlsx" | "xlsm" | "xltx" | "xltm" => Claim::Kind(Kind::Xlsx),
+        "xls" | "xlt" => Claim::Kind(Kind::Xls),
+        "xlsb" => Claim::Kind(Kind::Xlsb),
+        "ods" | "ots" => Claim::Kind(Kind::Ods),
+        "csv" => Claim::Kind(Kind::Csv),
+        "tsv" | "tab" => Claim::Kind(Kind::Tsv),
+        "txt" => Claim::Kind(Kind::Text),
+        "hwp" | "hwpx" | "doc" | "docx" | "ppt" | "pptx" | "odt" | "odp" | "rtf" | "png" | "jpg" | "jpeg"
+        | "gif" | "tif" | "tiff" | "bmp" | "webp" | "zip" | "html" | "htm" | "xml" | "json" | "md" => {
+            Claim::Other
+        }
+        _ => Claim::Nothing,
+    }
+}
+
+fn claim_of_media_type(declared: &str) -> Claim {
+    let essence = declared.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    const KINDS: [Kind; 8] =
+        [Kind::Pdf, Kind::Xlsx, Kind::Xls, Kind::Xlsb, Kind::Ods, Kind::Csv, Kind::Tsv, Kind::Text];
+    KINDS.into_iter().find(|kind| kind.media_type() == essence).map_or(Claim::Nothing, Claim::Kind)
+}
+
+fn found(data: &[u8]) -> Found {
+    // Readers of PDF accept a header that starts late.
+    if data[..data.len().min(1024)].windows(5).any(|w| w == b"%PDF-") {
+        return Found::Kind(Kind::Pdf);
+    }
+    if data.starts_with(b"PK\x03\x04") || data.starts_with(b"PK\x05\x06") {
+        return found_in_zip(data);
+    }
+    if data.starts_with(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1") {
+        return found_in_compound_file(data);
+    }
+    // Old Excel files without a container: BOF records of BIFF 2 to 5.
+    if matches!(data, [0x09, 0x00 | 0x02 | 0x04 | 0x08, 0x04..=0x10, 0x00, ..]) {
+        return Found::Unsupported;
+    }
+    const OTHERS: [&[u8]; 9] = [
+        b"\x89PNG",
+        b"\xff\xd8\xff",
+        b"GIF8",
+        b"II*\0",
+        b"MM\0*",
+        b"BM",
+        b"RIFF",
+        b"{\\rtf",
+        b"HWP Document File",
+    ];
+    if OTHERS.iter().any(|magic| data.starts_with(magic)) {
+        return Found::Unsupported;
+    }
+    if is_text(data) { Found::Text } else { Found::Unknown }
+}
+
+fn found_in_zip(data: &[u8]) -> Found {
+    let Ok(mut archive) = zip::ZipArchive::new(Cursor::new(data)) else { return Found::Unknown };
+    if let Some(kind) = opendocument_kind(&mut archive) {
+        return kind;
+    }
+    let names: Vec<String> =
+        archive.file_names().filter_map(|n| n.ok()).map(|n| n.to_ascii_lowercase()).collect();
+    let has = |tail: &str| names.iter().any(|n| n.ends_with(tail));
+    let under = |head: &str| names.iter().any(|n| n.starts_with(head));
+    if has("workbook.bin") {
+        Found::Kind(Kind::Xlsb)
+    } else if has("workbook.xml") || under("xl/") {
+        Found::Kind(Kind::Xlsx)
+    } else {
+        Found::Unsupported
+    }
+}
+
+fn opendocument_kind(archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Option<Found> {
+    use std::io::Read;
+    let mut media_type = String::new();
+    archive.by_name("mimetype").ok()?.take(100).read_to_string(&mut media_type).ok()?;
+    match media_type.trim() {
+        "application/vnd.oasis.opendocument.spreadsheet"
+        | "application/vnd.oasis.opendocument.spreadsheet-template" => Some(Found::Kind(Kind::Ods)),
+        _ => Some(Found::Unsupported),
+    }
+}
+
+fn found_in_compound_file(data: &[u8]) -> Found {
+    // A container too broken for this reader may still be good enough for the workbook's own.
+    let Ok(file) = cfb::CompoundFile::open(Cursor::new(data)) else { return Found::Kind(Kind::Xls) };
+    let has = |name: &str| file.exists(name);
+    if has("/Workbook") || has("/Book") {
+        Found::Kind(Kind::Xls)
+    } else if has("/EncryptedPackage") || has("/EncryptionInfo") {
+        Found::Encrypted
+    } else {
+        Found::Unsupported
+    }
+}
+
+/// No NUL but in UTF-16, and hardly any control characters.
+fn is_text(data: &[u8]) -> bool {
+    if crate::sheet::text::utf16_order(data).is_some() {
+        return true;
+    }
+    let sample = &data[..data.len().min(64 * 1024)];
+    let control =
+        sample.iter().filter(|b| **b < 0x20 && !matches!(**b, b'\t' | b'\n' | b'\r' | 0x0c)).count();
+    !sample.contains(&0) && control * 100 <= sample.len()
+}

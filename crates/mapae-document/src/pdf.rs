@@ -1,0 +1,116 @@
+//! PDF to pages of text.
+//!
+//! The parser stands behind [`PdfBackend`], because none is old enough to be trusted for good. What it gives
+//! is only glyphs and their places; lines, words and reading order are made here, so that another parser
+//! would give the same text. Tables are not looked for here.
+
+mod glyphs;
+mod hayro;
+mod lines;
+mod order;
+mod unicode;
+
+use crate::document::{Page, Warning};
+use crate::error::{DocumentError, Excess};
+use crate::limits::Limits;
+use glyphs::PageGlyphs;
+
+/// A parser of PDF files.
+trait PdfBackend: Sized {
+    /// Opens a file that the parser then owns; an empty password opens what has no password.
+    fn open(data: Vec<u8>, password: Option<&str>) -> Result<Self, DocumentError>;
+
+    fn page_count(&self) -> u32;
+
+    /// Hands over the pages in order until `each` answers `false`. What a page holds beyond
+    /// `Limits::page_operations`, or behind something broken, is missing, and [`PageContent::cut`] says so.
+    fn pages(&self, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool);
+}
+
+/// A page as a parser gives it.
+struct PageContent {
+    /// Counts from 1.
+    number: u32,
+    width: f64,
+    height: f64,
+    rotation: u16,
+    glyphs: PageGlyphs,
+    cut: Option<Cut>,
+}
+
+/// Why a page is not complete.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    Budget,
+    Broken,
+}
+
+/// The pages of a PDF and what is doubtful about them.
+pub(crate) fn read(
+    data: Vec<u8>,
+    password: Option<&str>,
+    limits: &Limits,
+) -> Result<(Vec<Page>, Vec<Warning>), DocumentError> {
+    let pdf = hayro::Hayro::open(data, password)?;
+    match pdf.page_count() {
+        0 => return Err(DocumentError::Damaged),
+        n if n > limits.pages => return Err(DocumentError::TooLarge(Excess::Pages)),
+        _ => {}
+    }
+    let (mut pages, mut warnings) = (Vec::new(), Vec::new());
+    let mut text_left = limits.text_bytes;
+    pdf.pages(limits, &mut |content| {
+        warnings.extend(doubts(&content));
+        let page = page(content);
+        let Some(left) = text_left.checked_sub(page.text.len() as u64) else {
+            let message =
+                "The document holds more text than allowed; this page and those after it are left out.";
+            warnings.push(Warning::new("text-limit", Some(page.number), message));
+            return false;
+        };
+        text_left = left;
+        pages.push(page);
+        true
+    });
+    Ok((pages, warnings))
+}
+
+fn page(content: PageContent) -> Page {
+    let mut text = String::new();
+    for lines in lines::flows(&content.glyphs) {
+        text.push_str(&order::text(lines));
+    }
+    text.truncate(text.trim_end().len());
+    Page {
+        number: content.number,
+        width: content.width,
+        height: content.height,
+        rotation: content.rotation,
+        text,
+        ocr: false,
+    }
+}
+
+fn doubts(content: &PageContent) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |code, message: String| warnings.push(Warning::new(code, Some(content.number), message));
+    match content.cut {
+        Some(Cut::Budget) => warn(
+            "page-limit",
+            "The page draws more than allowed; what comes after the limit is left out.".into(),
+        ),
+        Some(Cut::Broken) => warn("page-broken", "The page could not be read to its end.".into()),
+        None => {}
+    }
+    let (unknown, all) = (content.glyphs.unknown, content.glyphs.glyphs.len());
+    if unknown > 0 {
+        warn(
+            "unknown-characters",
+            format!("{unknown} of {all} glyphs do not say which characters they are; they stand as U+FFFD."),
+        );
+    }
+    if all == 0 && content.cut.is_none() {
+        warn("no-text", "The page has no text; it may be an image.".into());
+    }
+    warnings
+}

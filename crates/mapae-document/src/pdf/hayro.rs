@@ -1,0 +1,102 @@
+//! The parser: `hayro-interpret`, pure Rust, pinned because it is young.
+//!
+//! Its known defects and what is done about them: it cannot be stopped (the device leaves by unwinding), it
+//! announces filled and stroked text twice (the device drops the second), it inflates whatever a stream
+//! asks for (the child process has limits), and it ends broken pages silently.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use hayro_interpret::hayro_syntax::Pdf;
+use hayro_interpret::hayro_syntax::page::{Page, Rotation};
+use hayro_interpret::hayro_syntax::{DecryptionError, LoadPdfError};
+use hayro_interpret::kurbo::{Affine, Rect};
+use hayro_interpret::{Context, InterpreterCache, InterpreterSettings, interpret_page};
+
+use super::glyphs::{BudgetSpent, GlyphDevice};
+use super::unicode::ReverseCmaps;
+use super::{Cut, PageContent, PdfBackend};
+use crate::error::DocumentError;
+use crate::limits::Limits;
+
+pub(super) struct Hayro(Pdf);
+
+impl PdfBackend for Hayro {
+    fn open(data: Vec<u8>, password: Option<&str>) -> Result<Self, DocumentError> {
+        Pdf::new_with_password(data, password.unwrap_or("")).map(Self).map_err(|error| match error {
+            LoadPdfError::Decryption(DecryptionError::PasswordProtected) => match password {
+                None | Some("") => DocumentError::Encrypted,
+                Some(_) => DocumentError::PasswordWrong,
+            },
+            LoadPdfError::Decryption(DecryptionError::UnsupportedAlgorithm) => {
+                DocumentError::EncryptionUnsupported
+            }
+            LoadPdfError::Decryption(_) | LoadPdfError::Invalid => DocumentError::Damaged,
+        })
+    }
+
+    fn page_count(&self) -> u32 {
+        u32::try_from(self.0.pages().len()).unwrap_or(u32::MAX)
+    }
+
+    fn pages(&self, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool) {
+        let mut cache = InterpreterCache::new();
+        let mut reverse = ReverseCmaps::default();
+        for (page, number) in self.0.pages().iter().zip(1..) {
+            let area = page.intersected_crop_box();
+            let (width, height) = page.base_dimensions();
+            let area = if area.width() < 1.0 || area.height() < 1.0 {
+                Rect::new(0.0, 0.0, f64::from(width), f64::from(height))
+            } else {
+                Rect::new(area.x0, area.y0, area.x1, area.y1)
+            };
+            let mut device = GlyphDevice::new(area, limits.page_operations, &mut reverse);
+            let cut = self.draw(page, area, &cache, &mut device);
+            let glyphs = device.page;
+            if cut.is_some() {
+                // An interrupted interpreter may have left the cache half done.
+                cache = InterpreterCache::new();
+            }
+            let content = PageContent {
+                number,
+                width: f64::from(width),
+                height: f64::from(height),
+                rotation: rotation(page.rotation()),
+                glyphs,
+                cut,
+            };
+            if !each(content) {
+                break;
+            }
+        }
+    }
+}
+
+impl Hayro {
+    fn draw<'a>(
+        &'a self,
+        page: &Page<'a>,
+        area: Rect,
+        cache: &InterpreterCache<'a>,
+        device: &mut GlyphDevice<'_>,
+    ) -> Option<Cut> {
+        let drawn = catch_unwind(AssertUnwindSafe(|| {
+            let settings = InterpreterSettings::default();
+            let mut context = Context::new(Affine::IDENTITY, area, cache, self.0.xref(), settings);
+            interpret_page(page, &mut context, device);
+        }));
+        match drawn {
+            Ok(()) => None,
+            Err(payload) if payload.is::<BudgetSpent>() => Some(Cut::Budget),
+            Err(_) => Some(Cut::Broken),
+        }
+    }
+}
+
+fn rotation(rotation: Rotation) -> u16 {
+    match rotation {
+        Rotation::None => 0,
+        Rotation::Horizontal => 90,
+        Rotation::Flipped => 180,
+        Rotation::FlippedHorizontal => 270,
+    }
+}

@@ -1,0 +1,133 @@
+//! Glyphs to lines of text: what stands on one baseline, where words begin, where a line has a hole.
+//!
+//! Everything is done in the frame of the reading direction, so that turned text and vertical writing take
+//! the same road: `u` grows along a line, `v` falls from line to line.
+
+use hayro_interpret::kurbo::Vec2;
+
+use super::glyphs::{PageGlyphs, PlacedGlyph, alike};
+
+/// Gap that separates words, in ems of the smaller neighbour.
+const WORD_GAP: f64 = 0.18;
+/// Gap that separates pieces of a line: columns, table cells.
+const CHUNK_GAP: f64 = 0.85;
+/// How far apart the baselines of one line may be, in ems.
+const BASELINE: f64 = 0.35;
+/// Glyphs with the same text closer than this share of their advance are one glyph, printed twice.
+const DOUBLE: f64 = 0.3;
+
+/// A piece of a line without a hole.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    /// From where to where along the line, points.
+    pub(super) u: [f64; 2],
+    pub(super) text: String,
+}
+
+/// Pieces on one baseline, from start to end.
+pub(super) type Line = Vec<Chunk>;
+
+/// A glyph in the frame of its direction.
+struct Framed<'p> {
+    u: f64,
+    v: f64,
+    glyph: &'p PlacedGlyph,
+    text: &'p str,
+}
+
+impl Framed<'_> {
+    fn end(&self) -> f64 {
+        self.u + self.glyph.advance
+    }
+}
+
+/// The lines of a page by reading direction, first line first; the direction with most glyphs first.
+pub(super) fn flows(page: &PageGlyphs) -> Vec<Vec<Line>> {
+    let mut groups: Vec<Vec<&PlacedGlyph>> = Vec::new();
+    for glyph in &page.glyphs {
+        let same =
+            |g: &Vec<&PlacedGlyph>| g[0].vertical == glyph.vertical && alike(g[0].direction, glyph.direction);
+        match groups.iter_mut().find(|g| same(g)) {
+            Some(group) => group.push(glyph),
+            None => groups.push(vec![glyph]),
+        }
+    }
+    groups.sort_by_key(|g| std::cmp::Reverse(g.len()));
+    groups.iter().map(|group| lines(group, &page.text)).collect()
+}
+
+fn lines(group: &[&PlacedGlyph], text: &str) -> Vec<Line> {
+    // The mean direction levels a slightly turned scan.
+    let sum = group.iter().fold(Vec2::ZERO, |sum, g| sum + g.direction);
+    let along = sum / sum.hypot().max(f64::MIN_POSITIVE);
+    let up = Vec2::new(-along.y, along.x);
+    let mut framed: Vec<Framed<'_>> = group
+        .iter()
+        .map(|glyph| Framed {
+            u: glyph.origin.to_vec2().dot(along),
+            v: glyph.origin.to_vec2().dot(up),
+            glyph,
+            text: &text[glyph.text.start as usize..glyph.text.end as usize],
+        })
+        .collect();
+    framed.sort_by(|a, b| b.v.total_cmp(&a.v));
+
+    let mut lines = Vec::new();
+    let mut rest = framed.as_mut_slice();
+    while let Some(first) = rest.first() {
+        let (v, mut size) = (first.v, first.glyph.size);
+        let mut end = 1;
+        while let Some(next) = rest.get(end) {
+            size = size.max(next.glyph.size);
+            if v - next.v > BASELINE * size {
+                break;
+            }
+            end += 1;
+        }
+        let (line, others) = rest.split_at_mut(end);
+        line.sort_by(|a, b| a.u.total_cmp(&b.u));
+        let line = chunks(line);
+        if !line.is_empty() {
+            lines.push(line);
+        }
+        rest = others;
+    }
+    lines
+}
+
+fn chunks(line: &[Framed<'_>]) -> Line {
+    let mut chunks: Line = Vec::new();
+    let mut before: Option<&Framed<'_>> = None;
+    let mut end = f64::NEG_INFINITY;
+    let mut spaced = false;
+    for glyph in line {
+        if glyph.text.trim().is_empty() {
+            spaced = true;
+            continue;
+        }
+        if before.is_some_and(|b| printed_twice(b, glyph)) {
+            continue;
+        }
+        let gap = glyph.u - end;
+        let size = before.map_or(glyph.glyph.size, |b| b.glyph.size.min(glyph.glyph.size));
+        match chunks.last_mut() {
+            Some(chunk) if gap <= CHUNK_GAP * size => {
+                if spaced || gap > WORD_GAP * size {
+                    chunk.text.push(' ');
+                }
+                chunk.text.push_str(glyph.text);
+                chunk.u[1] = chunk.u[1].max(glyph.end());
+            }
+            _ => chunks.push(Chunk { u: [glyph.u, glyph.end()], text: glyph.text.to_owned() }),
+        }
+        end = end.max(glyph.end());
+        before = Some(glyph);
+        spaced = false;
+    }
+    chunks
+}
+
+fn printed_twice(a: &Framed<'_>, b: &Framed<'_>) -> bool {
+    let near = DOUBLE * a.glyph.advance.min(b.glyph.advance);
+    a.text == b.text && (b.u - a.u).abs() < near && (b.v - a.v).abs() < 0.15 * a.glyph.size
+}

@@ -1,0 +1,114 @@
+//! Lines to the order they are read in: columns of prose one after the other, everything else line by line.
+//!
+//! A page is cut into columns only where both sides of a white gutter are prose. A table has gutters as
+//! well, but short cells: it is read row by row.
+
+use super::lines::{Chunk, Line};
+
+/// Columns inside columns inside columns are enough for any newspaper.
+const DEPTH: u32 = 4;
+/// Positions tried for a gutter.
+const BINS: usize = 512;
+/// Share of the lines that may run across a gutter (titles, abstracts, wide tables).
+const ACROSS: f64 = 0.35;
+/// Prose chunks each side of a gutter must have, and their share of the side's chunks.
+const PROSE_LINES: usize = 4;
+const PROSE_SHARE: f64 = 0.4;
+
+/// The text of `lines`, a line of output for each line of a column.
+pub(super) fn text(lines: Vec<Line>) -> String {
+    let mut out = String::new();
+    write(lines, DEPTH, &mut out);
+    out
+}
+
+fn write(lines: Vec<Line>, depth: u32, out: &mut String) {
+    let Some(gutter) = (depth > 0).then(|| gutter(&lines)).flatten() else {
+        lines.iter().for_each(|line| write_line(line, out));
+        return;
+    };
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let flush = |left: &mut Vec<Line>, right: &mut Vec<Line>, out: &mut String| {
+        write(std::mem::take(left), depth - 1, out);
+        write(std::mem::take(right), depth - 1, out);
+    };
+    for line in lines {
+        if line.iter().any(|chunk| across(chunk, gutter)) {
+            flush(&mut left, &mut right, out);
+            write_line(&line, out);
+            continue;
+        }
+        let (before, after): (Line, Line) = line.into_iter().partition(|chunk| chunk.u[1] <= gutter);
+        left.extend((!before.is_empty()).then_some(before));
+        right.extend((!after.is_empty()).then_some(after));
+    }
+    flush(&mut left, &mut right, out);
+}
+
+fn write_line(line: &Line, out: &mut String) {
+    for (i, chunk) in line.iter().enumerate() {
+        if i > 0 {
+            out.push(' ');
+        }
+        out.push_str(&chunk.text);
+    }
+    out.push('\n');
+}
+
+fn across(chunk: &Chunk, gutter: f64) -> bool {
+    chunk.u[0] < gutter && chunk.u[1] > gutter
+}
+
+fn is_prose(chunk: &Chunk) -> bool {
+    chunk.text.split(' ').count() >= 4 || chunk.text.chars().count() >= 25
+}
+
+/// The middle of the widest gutter with prose on both sides that fewest lines run across.
+fn gutter(lines: &[Line]) -> Option<f64> {
+    let chunks = || lines.iter().flatten();
+    let start = chunks().map(|c| c.u[0]).min_by(f64::total_cmp)?;
+    let end = chunks().map(|c| c.u[1]).max_by(f64::total_cmp)?;
+    let step = (end - start) / BINS as f64;
+    if step <= 0.0 || lines.len() < PROSE_LINES {
+        return None;
+    }
+    let bin = |u: f64| (((u - start) / step) as usize).min(BINS - 1);
+    // How many chunks cover each position, by their starts and ends.
+    let mut change = [0i64; BINS + 1];
+    for chunk in chunks() {
+        change[bin(chunk.u[0])] += 1;
+        change[bin(chunk.u[1]) + 1] -= 1;
+    }
+    let cover: Vec<i64> = change[..BINS]
+        .iter()
+        .scan(0, |sum, d| {
+            *sum += d;
+            Some(*sum)
+        })
+        .collect();
+    let most = (lines.len() as f64 * ACROSS) as i64;
+    let runs = cover.chunk_by(|a, b| a == b).scan(0, |at, run| {
+        let from = *at;
+        *at += run.len();
+        Some((run[0], from, run.len()))
+    });
+    let mut candidates: Vec<_> = runs.filter(|(cover, from, _)| *cover <= most && *from > 0).collect();
+    candidates.sort_by_key(|&(cover, from, width)| (cover, std::cmp::Reverse(width), from));
+    candidates
+        .into_iter()
+        .take(8)
+        .map(|(_, from, width)| start + (from as f64 + width as f64 / 2.0) * step)
+        .find(|&gutter| {
+            prose_side(chunks().filter(|c| c.u[1] <= gutter))
+                && prose_side(chunks().filter(|c| c.u[0] >= gutter))
+        })
+}
+
+fn prose_side<'a>(side: impl Iterator<Item = &'a Chunk>) -> bool {
+    let (mut all, mut prose) = (0usize, 0usize);
+    for chunk in side {
+        all += 1;
+        prose += usize::from(is_prose(chunk));
+    }
+    prose >= PROSE_LINES && prose as f64 >= PROSE_SHARE * all as f64
+}
