@@ -30,6 +30,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
+use mapae::job::name::Kind;
 use tokio_util::sync::CancellationToken;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -58,7 +59,8 @@ pub struct Shared {
     feed: Feed,
     figures: Figures,
     pub health: Health,
-    /// Cancelled when the process begins to stop: streams end, nothing new is let in.
+    /// Cancelled when the process begins to stop: it is not ready any more, and streams end. Requests are
+    /// answered until the last connection is closed.
     pub stop: CancellationToken,
 }
 
@@ -93,10 +95,18 @@ impl Api {
     }
 
     fn runtime(&self) -> Result<Arc<Runtime>, Problem> {
-        if self.stop.is_cancelled() {
-            return Err((&problem::STOPPING).into());
-        }
         self.runtime.get().cloned().ok_or_else(|| (&problem::STARTING).into())
+    }
+
+    /// The kinds that this program and its configuration know. Clients may submit others: whoever runs
+    /// them may be another program.
+    fn known_kinds(&self) -> Vec<Kind> {
+        let configured = self.config.kinds.keys().chain(self.config.handlers.keys()).cloned();
+        configured.chain(Kind::new(crate::documents::KIND)).collect()
+    }
+
+    fn knows(&self, kind: &Kind) -> bool {
+        self.known_kinds().contains(kind)
     }
 }
 
@@ -162,6 +172,8 @@ pub fn router(api: Api) -> Router {
         .fallback(|| async { Problem::from(&problem::ROUTE_NOT_FOUND) })
         // The answer says which methods there are; its body is made by `speak`.
         .method_not_allowed_fallback(|| async { StatusCode::METHOD_NOT_ALLOWED.into_response() })
+        // Every call that reads a body has its own limit.
+        .layer(axum::extract::DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(problem::speak))
         .with_state(api)
 }

@@ -2,16 +2,23 @@
 //!
 //! Everything here is a choice of the configuration; nothing here decides anything about a job.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mapae::accept::{Accept, Window};
 use mapae::blob::{BlobError, Blobs};
 use mapae::broker::contract::{Broker, BrokerError};
 use mapae::broker::{self, BrokerPlan};
+use mapae::handler::Handlers;
+use mapae::keeper::{self, KeeperHandle, KeeperPlan};
+use mapae::metrics::Metrics;
 use mapae::store::contract::{Store, StoreError};
+use mapae::worker::slots::Slots;
+use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
+use crate::documents;
 
 /// An opened runtime.
 pub struct Runtime {
@@ -20,6 +27,8 @@ pub struct Runtime {
     pub blobs: Blobs,
     pub window: Arc<Window>,
     pub accept: Accept,
+    pub metrics: Arc<Metrics>,
+    slots: OnceLock<Slots>,
 }
 
 /// Why the runtime could not be opened.
@@ -96,7 +105,8 @@ impl Runtime {
         let blobs = Blobs::open(config.files.reveal())?;
         let window = Arc::new(Window::new(config.broker.window));
         let accept = Accept::new(store.clone(), broker.clone(), window.clone(), config.rescan_after);
-        Ok(Arc::new(Self { store, broker, blobs, window, accept }))
+        let metrics = Arc::default();
+        Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, slots: OnceLock::new() }))
     }
 
     /// As [`Runtime::open`], again and again while waiting may help. `told` hears of every failure.
@@ -118,6 +128,73 @@ impl Runtime {
             wait = (wait * 2).min(LONGEST);
         }
     }
+}
+
+impl Runtime {
+    fn parts(&self) -> Parts {
+        Parts {
+            store: self.store.clone(),
+            broker: self.broker.clone(),
+            blobs: self.blobs.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    /// The slots of this process's worker, where it has one.
+    pub fn slots(&self) -> Option<&Slots> {
+        self.slots.get()
+    }
+
+    pub fn start_keeper(&self, config: &Config) -> KeeperHandle {
+        let plan = KeeperPlan {
+            window: self.window.clone(),
+            rescan_after: config.rescan_after,
+            retention: config.retention.clone(),
+            sink: None,
+        };
+        keeper::start(self.parts(), plan)
+    }
+
+    /// A worker for every kind that this program and its configuration know and `worker.kinds` allows.
+    pub async fn start_worker(
+        &self,
+        config: &Config,
+        stop: CancellationToken,
+    ) -> Result<WorkerHandle, StartError> {
+        let plan = WorkerPlan {
+            name: config.worker.name.clone().unwrap_or_else(host_name),
+            strict_name: config.worker.name.is_some(),
+            slots: config.worker.slots,
+            prefetch: config.worker.prefetch,
+            timing: config.worker.timing,
+            capacity: config.resources.clone(),
+        };
+        let handle = worker::start(self.parts(), handlers(config), plan, stop).await?;
+        let _ = self.slots.set(handle.slots().clone());
+        Ok(handle)
+    }
+}
+
+/// What this process can run, as the configuration wants it run.
+fn handlers(config: &Config) -> Handlers {
+    let mut handlers = Handlers::default();
+    handlers.add(documents::handler());
+    for kind in handlers.kinds() {
+        let Some(plan) = handlers.plan_mut(&kind) else { continue };
+        plan.retry = config.retry(&kind);
+        if let Some(settings) = config.kinds.get(&kind) {
+            plan.timeout = settings.timeout;
+            plan.needs = settings.needs.clone();
+        }
+    }
+    handlers.retain(|kind| config.worker.kinds.iter().any(|pattern| pattern.matches(kind)));
+    handlers
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "host".to_owned() } else { name.to_owned() }
 }
 
 /// A database file needs its folder. What goes wrong here is told by whoever opens the file.

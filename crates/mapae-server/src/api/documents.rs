@@ -25,11 +25,10 @@ use super::extract::{Query, content_length, idempotency_key, parse, preferred_wa
 use super::jobs::accepted;
 use super::model::JobBody;
 use super::problem::{self, Problem, ProblemBody};
+use super::submit::accept;
+use crate::documents::KIND;
 use crate::runtime::Runtime;
 use crate::upload::{Names, Taken, UploadError, patient, remove_later, take};
-
-/// What is done with a file where the client does not say.
-const KIND: &str = "document.analyze";
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -83,7 +82,6 @@ pub async fn upload(
     let idempotency = idempotency_key(&headers)?;
     let owner = caller.identity.owner_of_new(query.owner.as_deref())?;
     let _place = api.admission.upload(content_length(&headers))?;
-    api.admission.pending(&*caller.runtime.store, &owner).await?;
 
     let id = JobId::new();
     let mut form = Form::of_query(query)?;
@@ -103,7 +101,7 @@ pub async fn upload(
     job.trace = trace(&headers);
     job.idempotency = idempotency.map(|key| (key, fingerprint));
     let file = taken.keep();
-    let kept = caller.runtime.accept.accept(job).await.map_err(Problem::from);
+    let kept = accept(&api, &caller.runtime, job).await.map_err(Problem::from);
     let wanted = match &kept {
         Ok(kept) => !kept.again,
         // Whether the row was written is not known: then the file has to stay.

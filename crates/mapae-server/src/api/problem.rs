@@ -3,10 +3,13 @@
 //!
 //! A body never repeats what the client sent: it may be a customer's content.
 
+use std::panic::AssertUnwindSafe;
+
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
 use mapae::accept::SubmitError;
 use mapae::job::State;
 use mapae::store::contract::{AcceptError, ControlError, StoreError};
@@ -130,9 +133,9 @@ refusals! {
     STARTING = 503 "starting"
         "The server has not reached its database yet." "서버가 아직 데이터베이스에 연결되지 않았습니다."
         "Try again; /readyz?verbose says what is missing." "다시 시도하세요. 무엇이 빠졌는지는 /readyz?verbose 에 있습니다.";
-    STOPPING = 503 "stopping"
-        "The server is shutting down." "서버가 종료되는 중입니다."
-        "Try again; another instance will answer." "다시 시도하세요. 다른 인스턴스가 응답합니다.";
+    NOT_READY = 503 "not-ready"
+        "The process cannot take more work at the moment." "지금은 일을 더 받을 수 없습니다."
+        "Ask again with ?verbose to see what is missing." "무엇이 빠졌는지는 ?verbose 로 확인하세요.";
     OVERLOADED = 503 "overloaded"
         "The server takes no more of these at the moment." "지금은 더 받을 수 없습니다."
         "Wait as long as `Retry-After` says, then send it again." "`Retry-After` 만큼 기다린 뒤 다시 보내세요.";
@@ -273,7 +276,10 @@ impl Problem {
 /// itself a body like the others.
 pub async fn speak(request: Request, next: Next) -> Response {
     let korean = prefers_korean(request.headers().get(header::ACCEPT_LANGUAGE));
-    let response = next.run(request).await;
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let mut response = answered.unwrap_or_else(|_| Problem::from(&INTERNAL).into_response());
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
         return response;

@@ -3,10 +3,11 @@
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use mapae::accept::SubmitError;
 use mapae::job::name::{Kind, Priority};
 use mapae::job::record::NewJob;
 use mapae::job::timestamp::Timestamp;
-use mapae::store::contract::Scope;
+use mapae::store::contract::Accepted;
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -18,6 +19,7 @@ use super::extract::{Json, idempotency_key, preferred_wait, trace};
 use super::jobs::accepted;
 use super::model::JobBody;
 use super::problem::{self, Problem, ProblemBody};
+use crate::runtime::Runtime;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -66,12 +68,23 @@ pub async fn submit(
     let idempotency = idempotency_key(&headers)?;
     let fingerprint = submission.fingerprint();
     let mut job = submission.read(&api, &caller)?;
-    api.admission.pending(&*caller.runtime.store, &job.owner).await?;
     job.trace = trace(&headers);
     job.idempotency = idempotency.map(|key| (key, fingerprint));
-    let kept = caller.runtime.accept.accept(job).await?;
-    let scope = caller.scope();
-    accepted(&api, &caller.runtime, &scope, kept.id, preferred_wait(&headers)).await
+    let kept = accept(&api, &caller.runtime, job).await?;
+    accepted(&api, &caller.runtime, &caller.scope(), kept.id, preferred_wait(&headers)).await
+}
+
+/// Through the door, counted. Kinds that this server does not know are counted together: clients may
+/// make up any number of them.
+pub async fn accept(api: &Api, runtime: &Runtime, job: NewJob) -> Result<Accepted, SubmitError> {
+    let kind = job.kind.clone();
+    let accepted = runtime.accept.accept(job).await?;
+    if !accepted.again {
+        let label = if api.knows(&kind) { kind.as_str() } else { "other" };
+        runtime.metrics.count("mapae_jobs_accepted_total", label, 1);
+        tracing::info!(job_id = %accepted.id, %kind, "job accepted");
+    }
+    Ok(accepted)
 }
 
 impl Submission {
@@ -111,7 +124,3 @@ impl Submission {
     }
 }
 
-/// Whose jobs a new one is looked up among.
-pub fn scope_of(owner: &mapae::job::name::Owner) -> Scope {
-    Scope::Owner(owner.clone())
-}
