@@ -22,7 +22,9 @@ pub(crate) fn start() -> Outcome<(Server, String)> {
     let programs = match programs() {
         Some(programs) => programs,
         None => {
-            debian_package(&["postgresql-15", "postgresql"], NO_SYSTEM_CLUSTER)?;
+            step("PostgreSQL: install", || {
+                debian_package(&["postgresql-15", "postgresql"], NO_SYSTEM_CLUSTER)
+            })?;
             programs().ok_or_else(|| {
                 Failure::new(
                     format!("there is no PostgreSQL {VERSION_MIN} or newer in {INSTALLED}"),

@@ -171,3 +171,48 @@ fn tail(log: &Path) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sleeping(folder: Folder) -> Server {
+        let mut command = private(Path::new("sleep"), None);
+        command.arg("1000");
+        Server::start(command, folder, "TERM", || true).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_is_dropped_leaves_no_process_and_no_folder() {
+        let server = sleeping(Folder::new("drop", None).unwrap());
+        let process = PathBuf::from(format!("/proc/{}", server.child.id()));
+        let path = server._folder.path.clone();
+        assert!(process.exists() && path.exists());
+        drop(server);
+        assert!(!process.exists() && !path.exists());
+    }
+
+    #[test]
+    fn a_server_that_ends_at_once_is_an_error_that_shows_its_log() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo the reason; exit 3"]);
+        let failure =
+            Server::start(command, Folder::new("end", None).unwrap(), "TERM", || false).err().unwrap();
+        assert!(
+            failure.what.contains("it ended at once") && failure.what.contains("the reason"),
+            "{failure:?}"
+        );
+    }
+
+    #[test]
+    fn the_folder_of_a_command_that_was_killed_is_removed() {
+        let mut folder = Folder::new("killed", None).unwrap();
+        std::fs::write(folder.path.join("file"), "content").unwrap();
+        // What the kernel does when a process dies, in whatever way: it closes its pipes.
+        drop(folder.janitor.stdin.take());
+        folder.janitor.wait().unwrap();
+        assert!(!folder.path.exists());
+        // The warning of a second removal has nothing to do with it.
+        std::mem::forget(folder);
+    }
+}

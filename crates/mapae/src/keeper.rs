@@ -107,7 +107,7 @@ async fn keep(keeper: Keeper, stop: CancellationToken) {
             }
             Err(error) => {
                 if !std::mem::replace(&mut troubled, true) {
-                    warn!(code = error.code(), "a keeper pass failed; trying on");
+                    warn!(code = error.code(), error = ?error, "a keeper pass failed; trying on");
                 }
                 5 * LOOK
             }

@@ -13,8 +13,7 @@ pub use self::postgres::Postgres;
 use self::contract::{Store, StoreError};
 
 /// Every sort of store there is, by the scheme of its address.
-pub const STORES: &[(&str, &str)] =
-    &[("sqlite", "one file, one machine"), ("postgres", "PostgreSQL 15 or later")];
+pub const STORES: &[(&str, &str)] = &[("postgres", "PostgreSQL 15 or later")];
 
 /// The store at that address. `outbox` says whether events are sent anywhere.
 pub async fn open(url: &str, outbox: bool) -> Result<Arc<dyn Store>, StoreError> {

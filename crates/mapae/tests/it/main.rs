@@ -4,3 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod blob;
+mod keeper;
+mod site;
+mod worker;

@@ -157,13 +157,13 @@ impl Keep for Postgres {
                             else random() * least(j.backoff_first_us * power(2, least(j.attempt - 2, 31)),
                                                   j.backoff_max_us) * interval '1 microsecond' end as wait
                   from mapae.jobs j
-                 where j.id = any(array(
-                       (select id from mapae.jobs where state = 'running' and leased_until <= now()
-                         order by leased_until limit $1 for update skip locked)
-                       union all
-                       (select id from mapae.jobs where state = 'running' and leased_until > now()
-                           and incarnation in (select incarnation from gone)
-                         limit $1 for update skip locked)))
+                 where j.id = any(array(select id from mapae.jobs
+                                         where state = 'running' and leased_until <= now()
+                                         order by leased_until limit $1 for update skip locked)
+                               || array(select id from mapae.jobs
+                                         where state = 'running' and leased_until > now()
+                                           and incarnation in (select incarnation from gone)
+                                         limit $1 for update skip locked))
                    and j.state = 'running'
                  limit $1
                    for update of j
@@ -440,15 +440,15 @@ impl Postgres {
                          where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > o.owner
                          order by j.owner limit 1)
                   from owners o where o.owner is not null
-            ), some (owner) as (
+            ), chosen (owner) as (
                 select owner from owners where owner is not null
                  order by md5(owner || $4) limit $5
             ), taken as (
                 select x.id, x.owner, x.due_at
-                  from some
+                  from chosen
                  cross join lateral (
                        select j.id, j.owner, j.due_at from mapae.jobs j
-                        where j.lane = $1 and j.owner = some.owner and j.state = 'pending' and j.hint = 0
+                        where j.lane = $1 and j.owner = chosen.owner and j.state = 'pending' and j.hint = 0
                           and j.due_at <= now()
                         order by j.due_at
                         limit greatest($2 / $5, 1)

@@ -1,0 +1,179 @@
+//! A whole runtime in this process for a test: store, broker, files, door, keeper, and workers at will.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mapae::accept::{Accept, Window};
+use mapae::blob::Blobs;
+use mapae::broker::{self, BrokerPlan};
+use mapae::handler::Handlers;
+use mapae::job::lease::Timing;
+use mapae::job::name::{JobId, Kind, Owner};
+use mapae::job::record::{Job, NewJob};
+use mapae::job::resource::Amounts;
+use mapae::keeper::{self, KeeperHandle, KeeperPlan};
+use mapae::metrics::Metrics;
+use mapae::store;
+use mapae::store::contract::{Retention, Scope, Store};
+use mapae::worker::{self, Parts, WorkerHandle, WorkerPlan};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+/// The longest a test waits for anything: far beyond what a slow machine needs, so that only a fault
+/// reaches it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a test's jobs live.
+#[derive(Clone)]
+pub struct Database {
+    pub name: &'static str,
+    pub url: String,
+    _folder: Arc<Option<tempfile::TempDir>>,
+}
+
+/// An empty database of every sort that this run tests.
+pub async fn databases() -> Vec<Database> {
+    let mut databases = Vec::new();
+    if store::STORES.iter().any(|(scheme, _)| *scheme == "sqlite") {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("mapae.db").display());
+        databases.push(Database { name: "sqlite", url, _folder: Arc::new(Some(folder)) });
+    }
+    if let Some(server) = postgres() {
+        databases.push(Database { name: "postgres", url: fresh(&server).await, _folder: Arc::default() });
+    }
+    databases
+}
+
+/// The server that `cargo xtask test` started. Without one only a run that says so may pass.
+pub fn postgres() -> Option<String> {
+    let server = std::env::var("MAPAE_TEST_POSTGRES").ok();
+    let embedded = std::env::var_os("MAPAE_TEST_EMBEDDED").is_some();
+    assert!(
+        server.is_some() || embedded,
+        "no PostgreSQL: run `cargo xtask test`, or set MAPAE_TEST_EMBEDDED=1"
+    );
+    server
+}
+
+/// A new, empty database on the server.
+pub async fn fresh(server: &str) -> String {
+    use sqlx::Connection;
+    let name = format!("mapae_{}", uuid::Uuid::new_v4().simple());
+    let mut connection = sqlx::PgConnection::connect(server).await.unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(format!("create database {name}")))
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    let (before, _) = server.rsplit_once('/').unwrap();
+    format!("{before}/{name}")
+}
+
+/// The runtime around one database.
+pub struct Site {
+    pub parts: Parts,
+    pub accept: Accept,
+    pub window: Arc<Window>,
+    keeper: Option<KeeperHandle>,
+    _files: tempfile::TempDir,
+}
+
+impl Site {
+    pub async fn new(database: &Database) -> Self {
+        let site = Self::without_keeper(database).await;
+        let plan = KeeperPlan {
+            window: site.window.clone(),
+            rescan_after: Duration::from_secs(60),
+            retention: Retention::default(),
+            sink: None,
+        };
+        Self { keeper: Some(keeper::start(site.parts.clone(), plan)), ..site }
+    }
+
+    pub async fn without_keeper(database: &Database) -> Self {
+        let store = store::open(&database.url, false).await.unwrap();
+        store.migrate().await.unwrap();
+        let plan = BrokerPlan { url: "embedded:".into(), database_url: database.url.clone() };
+        let broker = broker::open(&plan).unwrap();
+        let files = tempfile::tempdir().unwrap();
+        let blobs = Blobs::open(&format!("file:{}", files.path().display())).unwrap();
+        let window = Arc::new(Window::new(1_000));
+        let accept = Accept::new(store.clone(), broker.clone(), window.clone(), Duration::from_secs(60));
+        let parts = Parts { store, broker, blobs, metrics: Arc::new(Metrics::default()) };
+        Self { parts, accept, window, keeper: None, _files: files }
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.parts.store
+    }
+
+    pub async fn worker(&self, handlers: Handlers, change: impl FnOnce(&mut WorkerPlan)) -> WorkerHandle {
+        let mut plan = plan("w");
+        change(&mut plan);
+        worker::start(self.parts.clone(), handlers, plan, CancellationToken::new()).await.unwrap()
+    }
+
+    pub async fn submit(&self, kind: &str, params: Value, change: impl FnOnce(&mut NewJob)) -> JobId {
+        let mut job = NewJob::new(owner(), Kind::new(kind).unwrap(), params);
+        job.retry.backoff.first = Duration::from_millis(20);
+        change(&mut job);
+        self.accept.accept(job).await.unwrap().id
+    }
+
+    pub async fn job(&self, id: JobId) -> Job {
+        self.store().job(&Scope::All, id).await.unwrap().expect("the job is there")
+    }
+
+    /// The job once `condition` holds.
+    pub async fn job_when(&self, id: JobId, condition: impl Fn(&Job) -> bool) -> Job {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let job = self.job(id).await;
+            if condition(&job) {
+                return job;
+            }
+            assert!(Instant::now() < deadline, "still waiting for {job:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn ended(&self, id: JobId) -> Job {
+        self.job_when(id, |job| job.state.is_terminal()).await
+    }
+
+    /// What has happened to the job, in words.
+    pub async fn story(&self, id: JobId) -> Vec<&'static str> {
+        use mapae::store::contract::EventFilter;
+        let filter = EventFilter { job: Some(id), ..EventFilter::default() };
+        let events = self.store().events(&Scope::All, &filter, 1_000).await.unwrap();
+        let sequences: Vec<u64> = events.iter().map(|event| event.sequence).collect();
+        assert_eq!(sequences, (1..=events.len() as u64).collect::<Vec<_>>(), "events are gapless");
+        events.into_iter().map(|event| event.event.as_str()).collect()
+    }
+
+    pub async fn close(mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.stop().await;
+        }
+        self.parts.store.close().await;
+    }
+}
+
+pub fn owner() -> Owner {
+    Owner::new("acme").unwrap()
+}
+
+pub fn plan(name: &str) -> WorkerPlan {
+    WorkerPlan {
+        name: name.into(),
+        strict_name: false,
+        slots: 4,
+        prefetch: 4,
+        timing: Timing {
+            lease: Duration::from_secs(20),
+            heartbeat: Duration::from_millis(200),
+            drain: Duration::from_secs(20),
+        },
+        capacity: Amounts::default(),
+    }
+}

@@ -1,0 +1,349 @@
+//! A worker, a keeper and a store together, over every database.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use mapae::handler::{Context, Handlers};
+use mapae::job::State;
+use mapae::job::record::Output;
+use mapae::job::resource::Amounts;
+use mapae::job::retry::{Failure, FailureClass};
+use mapae::store::contract::Scope;
+use mapae::worker::{self, StartError};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::site::{PATIENCE, Site, databases, plan};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submitted_job_runs_and_its_result_is_stored() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let mut handlers = Handlers::default();
+        handlers.add_fn("double", |n: u64, _: Context| async move { Ok(n * 2) });
+        let worker = site.worker(handlers, |_| {}).await;
+
+        let id = site.submit("double", json!(21), |_| {}).await;
+        let job = site.ended(id).await;
+
+        assert_eq!((job.state, job.attempt, job.failure), (State::Succeeded, 1, None), "{}", database.name);
+        assert_eq!(site.store().output(&Scope::All, id).await.unwrap(), Some(Output::Inline(json!(42))));
+        assert_eq!(site.story(id).await, ["accepted", "claimed", "succeeded"]);
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_that_may_pass_is_tried_again_and_the_last_one_is_a_dead_letter() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let mut handlers = Handlers::default();
+        handlers.add_fn("flaky", |good_at: u32, ctx: Context| async move {
+            if ctx.job().attempt < good_at { Err(Failure::retryable("flaky", "Not yet.")) } else { Ok(()) }
+        });
+        let worker = site.worker(handlers, |_| {}).await;
+
+        let passes = site.submit("flaky", json!(3), |job| job.retry.attempts = 3).await;
+        let fails = site.submit("flaky", json!(9), |job| job.retry.attempts = 2).await;
+
+        assert_eq!(site.ended(passes).await.state, State::Succeeded, "{}", database.name);
+        assert_eq!(
+            site.story(passes).await,
+            ["accepted", "claimed", "retrying", "claimed", "retrying", "claimed", "succeeded"]
+        );
+        let dead = site.ended(fails).await;
+        let failure = dead.failure.expect("a dead letter says why");
+        assert_eq!((dead.state, dead.attempt), (State::Failed, 2));
+        assert_eq!(
+            (failure.code.as_str(), failure.class, failure.attempt),
+            ("flaky", FailureClass::Retryable, 2)
+        );
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_a_failed_attempt_and_nothing_else() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let mut handlers = Handlers::default();
+        handlers.add_fn("bomb", |(): (), _: Context| async move {
+            if true {
+                panic!("the secret content");
+            }
+            Ok(())
+        });
+        handlers.add_fn("calm", |(): (), _: Context| async move { Ok(()) });
+        let worker = site.worker(handlers, |_| {}).await;
+
+        let bomb = site.submit("bomb", Value::Null, |job| job.retry.attempts = 1).await;
+        let calm = site.submit("calm", Value::Null, |_| {}).await;
+
+        let failure = site.ended(bomb).await.failure.unwrap();
+        assert_eq!(failure.code, "handler-panicked");
+        assert!(!failure.message.contains("secret"), "a panic's words are not repeated");
+        assert_eq!(site.ended(calm).await.state, State::Succeeded, "{}", database.name);
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_job_that_is_cancelled_is_told_and_ends_cancelled() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let mut handlers = Handlers::default();
+        handlers.add_fn("endless", |(): (), ctx: Context| async move {
+            ctx.stopped().await;
+            ctx.check()
+        });
+        let worker = site.worker(handlers, |_| {}).await;
+        let id = site.submit("endless", Value::Null, |_| {}).await;
+        site.job_when(id, |job| job.state == State::Running).await;
+
+        assert_eq!(site.store().cancel(&Scope::All, id).await.unwrap(), State::Running, "asked, not done");
+        assert_eq!(site.ended(id).await.state, State::Cancelled, "{}", database.name);
+        assert_eq!(site.story(id).await, ["accepted", "claimed", "cancel-requested", "cancelled"]);
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_takes_too_long_is_stopped_and_its_slot_comes_back() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let mut handlers = Handlers::default();
+        handlers
+            .add_fn("slow", |(): (), ctx: Context| async move {
+                ctx.stopped().await;
+                Err::<(), _>(Failure::retryable("interrupted", "Stopped in the middle."))
+            })
+            .timeout = Duration::from_millis(50);
+        let worker = site.worker(handlers, |plan| plan.slots = 1).await;
+
+        let id = site.submit("slow", Value::Null, |job| job.retry.attempts = 2).await;
+        let failure = site.ended(id).await.failure.unwrap();
+
+        assert_eq!(
+            (failure.code.as_str(), failure.class),
+            ("job-timeout", FailureClass::Timeout),
+            "{}",
+            database.name
+        );
+        assert_eq!(failure.attempt, 2, "a timeout is tried again");
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_hands_back_what_does_not_end_and_uses_no_attempt() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let started = Arc::new(Notify::new());
+        let mut handlers = Handlers::default();
+        let told = started.clone();
+        handlers.add_fn("long", move |(): (), ctx: Context| {
+            let told = told.clone();
+            async move {
+                told.notify_one();
+                ctx.stopped().await;
+                ctx.check()
+            }
+        });
+        let worker = site.worker(handlers, |plan| plan.timing.drain = Duration::from_millis(50)).await;
+        let id = site.submit("long", Value::Null, |_| {}).await;
+        tokio::time::timeout(PATIENCE, started.notified()).await.unwrap();
+
+        worker.drain().await;
+
+        let job = site.job(id).await;
+        assert_eq!((job.state, job.attempt), (State::Pending, 0), "{}", database.name);
+        assert_eq!(site.story(id).await, ["accepted", "claimed", "released"]);
+        assert_eq!(site.store().workers().await.unwrap(), [], "its name is free");
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_that_is_done_is_not_done_again() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let converted = Arc::new(AtomicU32::new(0));
+        let count = converted.clone();
+        let mut handlers = Handlers::default();
+        handlers.add_fn("staged", move |(): (), ctx: Context| {
+            let count = count.clone();
+            async move {
+                let pages: u32 =
+                    ctx.stage("convert", || async { Ok(count.fetch_add(1, Ordering::SeqCst) + 7) }).await?;
+                let text: String = ctx.stage("text", || async { Ok("가".repeat(200_000)) }).await?;
+                if ctx.job().attempt == 1 {
+                    return Err(Failure::retryable("later", "Fails after its stages."));
+                }
+                Ok(json!({ "pages": pages, "text": text.chars().count() }))
+            }
+        });
+        let worker = site.worker(handlers, |_| {}).await;
+
+        let id = site.submit("staged", Value::Null, |_| {}).await;
+        assert_eq!(site.ended(id).await.state, State::Succeeded, "{}", database.name);
+
+        assert_eq!(converted.load(Ordering::SeqCst), 1);
+        let output = site.store().output(&Scope::All, id).await.unwrap();
+        assert_eq!(
+            output,
+            Some(Output::Inline(json!({ "pages": 7, "text": 200_000 }))),
+            "large ones come from a file"
+        );
+        assert_eq!(
+            site.story(id).await,
+            ["accepted", "claimed", "stage", "stage", "retrying", "claimed", "succeeded"]
+        );
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_waits_for_its_resource_without_an_attempt_while_others_run() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let gate = Arc::new(Semaphore::new(0));
+        let mut handlers = Handlers::default();
+        let held = gate.clone();
+        handlers
+            .add_fn("ai", move |(): (), _: Context| {
+                let held = held.clone();
+                async move {
+                    held.acquire().await.map_err(|_| Failure::cancelled())?.forget();
+                    Ok(())
+                }
+            })
+            .needs = [("ai", 1)].into_iter().collect();
+        handlers.add_fn("plain", |(): (), _: Context| async move { Ok(()) });
+        let worker = site.worker(handlers, |plan| plan.capacity = [("ai", 1)].into_iter().collect()).await;
+
+        let first = site.submit("ai", Value::Null, |_| {}).await;
+        site.job_when(first, |job| job.state == State::Running).await;
+        let second = site.submit("ai", Value::Null, |_| {}).await;
+        let plain = site.submit("plain", Value::Null, |_| {}).await;
+        assert_eq!(site.ended(plain).await.state, State::Succeeded, "{}", database.name);
+        let waiting = site.job(second).await;
+        assert_eq!((waiting.state, waiting.attempt), (State::Pending, 0), "waits for `ai`");
+
+        gate.add_permits(2);
+        assert_eq!(site.ended(first).await.state, State::Succeeded);
+        assert_eq!(site.ended(second).await.attempt, 1);
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_need_that_can_never_be_met_is_refused_at_the_start() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let mut handlers = Handlers::default();
+        handlers.add_fn("big", |(): (), _: Context| async move { Ok(()) }).needs =
+            [("memory", 8)].into_iter().collect();
+        let mut plan = plan("w");
+        plan.capacity = [("memory", 4)].into_iter().collect::<Amounts>();
+        let refused = worker::start(site.parts.clone(), handlers, plan, CancellationToken::new()).await.err();
+        assert!(matches!(refused, Some(StartError::NeverEnough { .. })), "{}", database.name);
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_worker_of_one_name_takes_another_or_is_refused_where_it_was_configured() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let first = site.worker(Handlers::default(), |_| {}).await;
+        let second = site.worker(Handlers::default(), |_| {}).await;
+        assert_eq!(
+            (first.holder().name.as_str(), second.holder().name.as_str()),
+            ("w", "w-2"),
+            "{}",
+            database.name
+        );
+
+        let mut strict = plan("w");
+        strict.strict_name = true;
+        let refused =
+            worker::start(site.parts.clone(), Handlers::default(), strict, CancellationToken::new()).await;
+        assert!(matches!(refused.err(), Some(StartError::Join(_))));
+
+        first.drain().await;
+        let third = site.worker(Handlers::default(), |plan| plan.strict_name = true).await;
+        assert_eq!(third.holder().name, "w", "the name is free again");
+        second.drain().await;
+        third.drain().await;
+        site.close().await;
+    }
+}
+
+/// Every peer that renews leases on the runtime of its handlers runs such a job twice.
+#[test]
+fn a_handler_that_blocks_every_thread_keeps_its_lease() {
+    let blocked = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for database in other.block_on(databases()) {
+        let runs = Arc::new(AtomicU32::new(0));
+        let handlers = || {
+            let runs = runs.clone();
+            let mut handlers = Handlers::default();
+            handlers.add_fn("block", move |(): (), _: Context| {
+                let runs = runs.clone();
+                async move {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    // Five leases long, and never yielding.
+                    std::thread::sleep(Duration::from_secs(5));
+                    Ok(())
+                }
+            });
+            handlers
+        };
+        let short = |plan: &mut worker::WorkerPlan| {
+            plan.timing.lease = Duration::from_secs(1);
+            plan.timing.heartbeat = Duration::from_millis(100);
+        };
+        let first = blocked.block_on(async {
+            let site = Site::new(&database).await;
+            let worker = site.worker(handlers(), short).await;
+            (site, worker)
+        });
+        // Everything else stands on another runtime, as another process would.
+        other.block_on(async {
+            let site = Site::new(&database).await;
+            let mut ids = Vec::new();
+            for _ in 0..2 {
+                ids.push(site.submit("block", Value::Null, |_| {}).await);
+            }
+            for id in &ids {
+                site.job_when(*id, |job| job.state != State::Pending).await;
+            }
+            let change = |plan: &mut worker::WorkerPlan| {
+                short(plan);
+                plan.name = "v".into();
+            };
+            let second = site.worker(handlers(), change).await;
+            for id in ids {
+                let job = site.ended(id).await;
+                assert_eq!((job.state, job.attempt), (State::Succeeded, 1), "{}", database.name);
+            }
+            second.drain().await;
+            site.close().await;
+        });
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "{}: none ran twice", database.name);
+        blocked.block_on(async {
+            first.1.drain().await;
+            first.0.close().await;
+        });
+    }
+}
