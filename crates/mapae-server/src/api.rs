@@ -41,8 +41,8 @@ use self::admission::Admission;
 use self::auth::Keys;
 use self::feed::Feed;
 use self::figures::Figures;
-pub use self::health::Watched;
 use self::health::Health;
+pub use self::health::Watched;
 use self::problem::Problem;
 use crate::config::Config;
 use crate::runtime::Runtime;
@@ -161,14 +161,29 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     document
 }
 
+/// Only health and metrics: for a process that works and does not serve.
+pub fn watch_router(api: Api) -> Router {
+    let watched = Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/startupz", get(health::startupz))
+        .route("/metrics", get(metrics::metrics));
+    finished(watched, api)
+}
+
 /// Everything that is served.
 pub fn router(api: Api) -> Router {
     let (router, _) = described().split_for_parts();
     let document: Arc<str> = openapi().to_json().expect("the document is JSON").into();
     let json = [("content-type", "application/json")];
-    router
+    let router = router
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
-        .route("/", get(|| async { Html(WELCOME) }))
+        .route("/", get(|| async { Html(WELCOME) }));
+    finished(router, api)
+}
+
+fn finished(router: Router<Api>, api: Api) -> Router {
+    router
         .fallback(|| async { Problem::from(&problem::ROUTE_NOT_FOUND) })
         // The answer says which methods there are; its body is made by `speak`.
         .method_not_allowed_fallback(|| async { StatusCode::METHOD_NOT_ALLOWED.into_response() })

@@ -56,11 +56,8 @@ impl Handler for Analyze {
         let Some(source) = ctx.job().source.clone() else {
             return Err(Failure::terminal("source-none", "The job has no file to work on."));
         };
-        let request = Request {
-            name: source.name,
-            media_type: Some(source.media_type),
-            password: input.password,
-        };
+        let request =
+            Request { name: source.name, media_type: Some(source.media_type), password: input.password };
         ctx.stage("convert", || async {
             let file = ctx.source().await?;
             tokio::select! {

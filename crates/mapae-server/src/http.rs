@@ -26,19 +26,19 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 const CLOSING: Duration = Duration::from_secs(10);
 
 /// A server that has its address.
-pub struct Server {
+pub(crate) struct Server {
     pub address: SocketAddr,
     listener: TcpListener,
 }
 
 impl Server {
-    pub async fn bind(address: SocketAddr) -> std::io::Result<Self> {
+    pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         Ok(Self { address: listener.local_addr()?, listener })
     }
 
     /// Serves until `close`, then lets requests under way end, for a while.
-    pub async fn serve(self, router: Router, close: CancellationToken) {
+    pub(crate) async fn serve(self, router: Router, close: CancellationToken) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let connections = TaskTracker::new();
         loop {

@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 use crate::config::{Level, Log, LogFormat};
 
 /// Call once, first thing after the configuration is known.
-pub fn start(log: &Log) {
+pub(crate) fn start(log: &Log) {
     let level = match log.level {
         Level::Error => "error",
         Level::Warn => "warn",

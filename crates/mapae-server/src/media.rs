@@ -4,11 +4,11 @@
 //! says. Whether a file is whole, encrypted or readable is found out by whoever reads it.
 
 /// Bytes that [`look`] wants to see, where the file has as many.
-pub const HEAD_BYTES: usize = 1024;
+pub(crate) const HEAD_BYTES: usize = 1024;
 
 /// What the first bytes were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub(crate) enum Look {
     /// What the name says, or a name that says nothing; the media type to keep.
     Fits(&'static str),
     /// Recognisably something else.
@@ -72,17 +72,15 @@ const FORMATS: &[Format] = &[
 ];
 
 /// `head` is the beginning of the file, [`HEAD_BYTES`] of it where there are as many.
-pub fn look(name: &str, head: &[u8]) -> Look {
+pub(crate) fn look(name: &str, head: &[u8]) -> Look {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    let named = extension.as_deref().and_then(|extension| {
-        FORMATS.iter().find(|format| format.extensions.contains(&extension))
-    });
+    let named = extension
+        .as_deref()
+        .and_then(|extension| FORMATS.iter().find(|format| format.extensions.contains(&extension)));
     match (named, found(head)) {
         (Some(named), None) => Look::Fits(named.media_type),
         (Some(named), Some(found)) if fits(named, found) => Look::Fits(named.media_type),
-        (Some(named), Some(found)) => {
-            Look::Mismatch { named: named.media_type, found: media_type(found) }
-        }
+        (Some(named), Some(found)) => Look::Mismatch { named: named.media_type, found: media_type(found) },
         (None, Some(found)) => Look::Fits(media_type(found)),
         (None, None) => Look::Fits("application/octet-stream"),
     }
@@ -127,7 +125,7 @@ fn media_type(bytes: Bytes) -> &'static str {
 
 /// What a client called its file, made fit to be shown: the last part of a path, without control
 /// characters, at most 255 bytes.
-pub fn clean_name(name: &str) -> String {
+pub(crate) fn clean_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut clean: String = last.chars().filter(|c| !c.is_control() && !is_bidi(*c)).collect();
     while clean.len() > 255 {

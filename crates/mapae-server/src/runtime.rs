@@ -73,8 +73,7 @@ pub enum Migrate {
 impl Runtime {
     /// Connects to everything once.
     pub async fn open(config: &Config, migrate: Migrate) -> Result<Arc<Self>, OpenError> {
-        prepare_folder(&config.database);
-        let store = mapae::store::open(config.database.reveal(), false).await?;
+        let store = open_store(config).await?;
         let opened = Self::around(config, store.clone(), migrate).await;
         if opened.is_err() {
             store.close().await;
@@ -195,6 +194,12 @@ fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     if name.is_empty() { "host".to_owned() } else { name.to_owned() }
+}
+
+/// The configured database, whatever its schema.
+pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
+    prepare_folder(&config.database);
+    mapae::store::open(config.database.reveal(), false).await
 }
 
 /// A database file needs its folder. What goes wrong here is told by whoever opens the file.

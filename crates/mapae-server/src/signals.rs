@@ -8,7 +8,7 @@ const INTERRUPTED: i32 = 130;
 
 /// Cancelled at the first SIGTERM or SIGINT. The second ends the process at once; leases then end by
 /// themselves.
-pub fn stop_token() -> std::io::Result<CancellationToken> {
+pub(crate) fn stop_token() -> std::io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let token = CancellationToken::new();

@@ -13,14 +13,13 @@ use crate::credential::hex;
 use crate::media::{HEAD_BYTES, Look, clean_name, look};
 
 /// A file in the file store that no row names yet. Dropped, it is removed; [`Taken::keep`] leaves it.
-pub struct Taken {
+pub(crate) struct Taken {
     pub source: Source,
-    pub sha256: [u8; 32],
     blob: Option<(Blobs, BlobName)>,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum UploadError {
+pub(crate) enum UploadError {
     #[error("the file is empty")]
     Empty,
     #[error("the file is {found} and not {named}")]
@@ -31,13 +30,13 @@ pub enum UploadError {
 
 /// Whether a name that contradicts the bytes is refused here, or left to whoever reads the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Names {
+pub(crate) enum Names {
     Checked,
     Believed,
 }
 
 /// Stores the file of `job`. Nothing is kept on an error.
-pub async fn take(
+pub(crate) async fn take(
     blobs: &Blobs,
     job: JobId,
     name: &str,
@@ -61,7 +60,7 @@ pub async fn take(
         media_type: media_type.to_owned(),
         file: blob.to_string(),
     };
-    let taken = Taken { source, sha256: stored.sha256, blob: Some((blobs.clone(), blob)) };
+    let taken = Taken { source, blob: Some((blobs.clone(), blob)) };
     if stored.bytes == 0 && names == Names::Checked {
         return Err(UploadError::Empty);
     }
@@ -71,7 +70,7 @@ pub async fn take(
 impl Taken {
     /// The file stays. To be called before the row is written: whether it was, may never be known, and
     /// a file that no row names is collected by the keeper.
-    pub fn keep(&mut self) -> Option<(Blobs, BlobName)> {
+    pub(crate) fn keep(&mut self) -> Option<(Blobs, BlobName)> {
         self.blob.take()
     }
 }
@@ -85,7 +84,7 @@ impl Drop for Taken {
 }
 
 /// Removes a file that nobody will ever name. Where that fails the keeper collects it.
-pub fn remove_later(blobs: Blobs, name: BlobName) {
+pub(crate) fn remove_later(blobs: Blobs, name: BlobName) {
     tokio::spawn(async move { blobs.delete(&name).await });
 }
 
@@ -111,7 +110,10 @@ where
 }
 
 /// A body that fails with [`io::ErrorKind::TimedOut`] when nothing comes for `patience`.
-pub fn patient<S, E>(body: S, patience: Duration) -> impl Stream<Item = io::Result<Bytes>> + Send + Unpin
+pub(crate) fn patient<S, E>(
+    body: S,
+    patience: Duration,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + Unpin
 where
     S: Stream<Item = Result<Bytes, E>> + Send + Unpin,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + Send,

@@ -6,7 +6,7 @@ use mapae::job::timestamp::Timestamp;
 
 /// What is known about a waiting job's surroundings.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub(crate) struct Facts {
     pub now: Timestamp,
     pub lane_paused: bool,
     /// Workers alive, and those of them that run its kind.
@@ -19,12 +19,12 @@ pub struct Facts {
 }
 
 impl Facts {
-    pub const AHEAD_MAX: usize = 1000;
+    pub(crate) const AHEAD_MAX: usize = 1000;
 }
 
 /// One sentence, or `None` where the job is not waiting or about to start. The first reason that alone
 /// would keep it from running is told.
-pub fn why_waiting(job: &Job, facts: &Facts) -> Option<String> {
+pub(crate) fn why_waiting(job: &Job, facts: &Facts) -> Option<String> {
     if job.state != State::Pending {
         return None;
     }
@@ -110,8 +110,7 @@ mod tests {
         let job = waiting();
         let idle = Facts { now: job.due_at, workers: 2, workers_of_kind: 1, ..Facts::default() };
         let later = Job { due_at: job.due_at + Duration::from_secs(60), ..job.clone() };
-        let backoff =
-            Job { attempt: 2, failure: Some(Failure::retryable("ai-down", "x")), ..later.clone() };
+        let backoff = Job { attempt: 2, failure: Some(Failure::retryable("ai-down", "x")), ..later.clone() };
         let running = Job { state: State::Running, ..job.clone() };
         let cases = [
             (&job, idle.clone(), None),
@@ -120,14 +119,20 @@ mod tests {
             (
                 &backoff,
                 idle.clone(),
-                Some("Attempt 2 of 5 ended with ai-down; the next one is not due until 2026-11-30T00:54:20.000Z."),
+                Some(
+                    "Attempt 2 of 5 ended with ai-down; the next one is not due until 2026-11-30T00:54:20.000Z.",
+                ),
             ),
             (
                 &job,
                 Facts { lane_paused: true, workers_of_kind: 0, ahead: 3, ..idle.clone() },
                 Some("The lane mail:high is paused."),
             ),
-            (&job, Facts { workers_of_kind: 0, ahead: 9, ..idle.clone() }, Some("None of the 2 workers runs the kind mail.")),
+            (
+                &job,
+                Facts { workers_of_kind: 0, ahead: 9, ..idle.clone() },
+                Some("None of the 2 workers runs the kind mail."),
+            ),
             (&job, Facts { workers: 0, workers_of_kind: 0, ..idle.clone() }, Some("No worker is running.")),
             (
                 &job,

@@ -11,7 +11,7 @@ use crate::config::Limits;
 /// What an upload of unannounced size is counted as.
 const UNANNOUNCED: u64 = 64 << 20;
 
-pub struct Admission {
+pub(super) struct Admission {
     uploads: Arc<Semaphore>,
     uploading: Arc<AtomicU64>,
     uploading_max: u64,
@@ -20,7 +20,7 @@ pub struct Admission {
 }
 
 /// An upload that was let in; its place is free again when this is dropped.
-pub struct Upload {
+pub(super) struct Upload {
     _place: OwnedSemaphorePermit,
     bytes: u64,
     uploading: Arc<AtomicU64>,
@@ -33,7 +33,7 @@ impl Drop for Upload {
 }
 
 impl Admission {
-    pub fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits) -> Self {
         Self {
             uploads: Arc::new(Semaphore::new(limits.uploads)),
             uploading: Arc::default(),
@@ -44,7 +44,7 @@ impl Admission {
     }
 
     /// `announced` is the body's `Content-Length`, which a multipart body exceeds its file by.
-    pub fn upload(&self, announced: Option<u64>) -> Result<Upload, Problem> {
+    pub(super) fn upload(&self, announced: Option<u64>) -> Result<Upload, Problem> {
         const MULTIPART_EXTRA: u64 = 1 << 20;
         if announced.is_some_and(|bytes| bytes > self.upload_max.saturating_add(MULTIPART_EXTRA)) {
             return Err(self.too_large());
@@ -60,11 +60,11 @@ impl Admission {
         Ok(upload)
     }
 
-    pub fn stream(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.streams.clone().try_acquire_owned().map_err(|_| overloaded())
     }
 
-    pub fn too_large(&self) -> Problem {
+    pub(super) fn too_large(&self) -> Problem {
         let detail = format!("A file may be at most {} bytes.", self.upload_max);
         Problem::from(&problem::BODY_TOO_LARGE).detail(detail)
     }

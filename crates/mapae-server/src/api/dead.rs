@@ -24,7 +24,7 @@ const MAX: usize = 1000;
 /// Which dead letters: either by id, or all that fit a filter.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Which {
+pub(super) struct Which {
     ids: Option<Vec<String>>,
     filter: Option<WhichFilter>,
     /// Nothing is done; the answer says what would be.
@@ -34,7 +34,7 @@ pub struct Which {
 
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WhichFilter {
+pub(super) struct WhichFilter {
     kind: Option<String>,
     /// For keys of all owners.
     owner: Option<String>,
@@ -46,7 +46,7 @@ pub struct WhichFilter {
 
 /// What was done, or would be.
 #[derive(Serialize, ToSchema)]
-pub struct Done {
+pub(super) struct Done {
     pub dry_run: bool,
     /// Acted on.
     pub done: Vec<String>,
@@ -61,7 +61,10 @@ pub struct Done {
     get, path = "/v1/dead", tag = "dead", params(Filter), security(("key" = ["jobs:read"])),
     responses((status = 200, body = JobList), (status = "default", body = ProblemBody)),
 )]
-pub async fn list(caller: Caller<JobsRead>, Query(mut filter): Query<Filter>) -> Result<Response, Problem> {
+pub(super) async fn list(
+    caller: Caller<JobsRead>,
+    Query(mut filter): Query<Filter>,
+) -> Result<Response, Problem> {
     if filter.state.is_some() {
         return Err(Problem::from(&problem::QUERY_INVALID).detail("Dead letters have one `state`: failed."));
     }
@@ -74,10 +77,10 @@ pub async fn list(caller: Caller<JobsRead>, Query(mut filter): Query<Filter>) ->
     post, path = "/v1/dead/redrive", tag = "dead", request_body = Which, security(("key" = ["dead:write"])),
     responses((status = 200, body = Done), (status = "default", body = ProblemBody)),
 )]
-pub async fn redrive(
+pub(super) async fn redrive(
     Shared(api): Shared<Api>,
     caller: Caller<DeadWrite>,
-    Json { value: which, .. }: Json<Which>,
+    Json(which): Json<Which>,
 ) -> Result<Response, Problem> {
     act(&api, &caller, which, Act::Redrive).await
 }
@@ -87,10 +90,10 @@ pub async fn redrive(
     post, path = "/v1/dead/resolve", tag = "dead", request_body = Which, security(("key" = ["dead:write"])),
     responses((status = 200, body = Done), (status = "default", body = ProblemBody)),
 )]
-pub async fn resolve(
+pub(super) async fn resolve(
     Shared(api): Shared<Api>,
     caller: Caller<DeadWrite>,
-    Json { value: which, .. }: Json<Which>,
+    Json(which): Json<Which>,
 ) -> Result<Response, Problem> {
     act(&api, &caller, which, Act::Resolve).await
 }
@@ -175,7 +178,9 @@ async fn by_filter(
         let jobs = runtime.store.jobs(&scope, &filter, &page).await?;
         let last_page = jobs.len() < page.limit;
         page.after = jobs.last().map(|job| job.id);
-        let code = |failure: &mapae::job::retry::Failure| wanted.code.as_ref().is_none_or(|code| failure.code == *code);
+        let code = |failure: &mapae::job::retry::Failure| {
+            wanted.code.as_ref().is_none_or(|code| failure.code == *code)
+        };
         chosen.extend(jobs.iter().filter(|job| job.failure.as_ref().is_none_or(code)).map(|job| job.id));
         if last_page || chosen.len() >= MAX {
             let more = !last_page || chosen.len() > MAX;

@@ -33,7 +33,7 @@ use crate::upload::{Names, Taken, UploadError, patient, remove_later, take};
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Upload {
+pub(super) struct Upload {
     /// The file's name, for a raw body.
     name: Option<String>,
     /// `document.analyze` where it is not given.
@@ -47,7 +47,7 @@ pub struct Upload {
 /// The parts of a multipart body.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes the body for the document; it is read part by part")]
-pub struct UploadForm {
+pub(super) struct UploadForm {
     #[schema(value_type = String, format = Binary)]
     file: Vec<u8>,
     /// `document.analyze` where it is not given.
@@ -72,7 +72,7 @@ pub struct UploadForm {
         (status = "default", body = ProblemBody),
     ),
 )]
-pub async fn upload(
+pub(super) async fn upload(
     State(api): State<Api>,
     caller: Caller<JobsWrite>,
     Query(query): Query<Upload>,
@@ -193,7 +193,13 @@ impl Form {
     fn fingerprint(&self, owner: &Owner, taken: &Taken) -> [u8; 32] {
         let source = &taken.source;
         let parts = serde_json::json!([
-            "documents", owner, self.kind, self.params, source.name, source.bytes, source.sha256
+            "documents",
+            owner,
+            self.kind,
+            self.params,
+            source.name,
+            source.bytes,
+            source.sha256
         ]);
         Sha256::digest(parts.to_string().as_bytes()).into()
     }
@@ -215,7 +221,7 @@ where
 }
 
 /// The one place where an error of the file store meets a request, so it is logged here.
-pub fn of_blobs(api: &Api, error: BlobError) -> Problem {
+pub(super) fn of_blobs(api: &Api, error: BlobError) -> Problem {
     match error {
         BlobError::TooLarge { .. } => return api.admission.too_large(),
         BlobError::BodyCut(cause) if cause.kind() == std::io::ErrorKind::TimedOut => {

@@ -41,9 +41,11 @@ const TROUBLED: Duration = Duration::from_secs(2);
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct From {
+pub(super) struct From {
     /// As `Last-Event-ID`, for clients that cannot set a header; `0-0` is the beginning.
     after: Option<String>,
+    /// `false` ends the stream once everything so far has been told.
+    follow: Option<bool>,
 }
 
 /// Events of one job, from its first; the stream ends when the job has.
@@ -57,7 +59,7 @@ pub struct From {
         (status = "default", body = ProblemBody),
     ),
 )]
-pub async fn of_job(
+pub(super) async fn of_job(
     State(api): State<Api>,
     caller: Caller<JobsRead>,
     Id(id): Id,
@@ -74,7 +76,7 @@ pub async fn of_job(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let filter = EventFilter { job: Some(id), after: after.unwrap_or_default() };
-    stream(api, caller, filter)
+    stream(api, caller, filter, from.follow.unwrap_or(true))
 }
 
 /// Events of all jobs that the caller may see, from now on.
@@ -86,7 +88,7 @@ pub async fn of_job(
         (status = "default", body = ProblemBody),
     ),
 )]
-pub async fn of_all(
+pub(super) async fn of_all(
     State(api): State<Api>,
     caller: Caller<JobsRead>,
     Query(from): Query<From>,
@@ -96,12 +98,14 @@ pub async fn of_all(
         Some(after) => after,
         None => caller.runtime.store.last_position().await?,
     };
-    stream(api, caller, EventFilter { job: None, after })
+    stream(api, caller, EventFilter { job: None, after }, from.follow.unwrap_or(true))
 }
 
 fn resume(from: &From, headers: &HeaderMap) -> Result<Option<Position>, Problem> {
     let header = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?"));
-    let Some(text) = header.or(from.after.as_deref()).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let Some(text) = header.or(from.after.as_deref()).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
     text.parse().map(Some).map_err(|()| (&problem::EVENT_ID_INVALID).into())
 }
 
@@ -130,6 +134,7 @@ struct Following {
     runtime: Arc<Runtime>,
     identity: Identity,
     filter: EventFilter,
+    follow: bool,
     waiting: VecDeque<Event>,
     progress: Option<Progress>,
     /// The last of a job's events that was told.
@@ -138,7 +143,12 @@ struct Following {
     _place: OwnedSemaphorePermit,
 }
 
-fn stream(api: Api, caller: Caller<JobsRead>, filter: EventFilter) -> Result<Response, Problem> {
+fn stream(
+    api: Api,
+    caller: Caller<JobsRead>,
+    filter: EventFilter,
+    follow: bool,
+) -> Result<Response, Problem> {
     let following = Following {
         _place: api.admission.stream()?,
         feed: api.feed.follow(),
@@ -146,6 +156,7 @@ fn stream(api: Api, caller: Caller<JobsRead>, filter: EventFilter) -> Result<Res
         runtime: caller.runtime,
         identity: caller.identity,
         filter,
+        follow,
         waiting: VecDeque::new(),
         progress: None,
         sequence: 0,
@@ -169,7 +180,9 @@ impl Following {
                 self.sequence = event.sequence;
                 return Some(message(&event));
             }
-            if self.api.stop.is_cancelled() || !self.identity.still_valid(&self.api, &self.runtime.store).await {
+            if self.api.stop.is_cancelled()
+                || !self.identity.still_valid(&self.api, &self.runtime.store).await
+            {
                 return None;
             }
             self.feed.mark_unchanged();
@@ -177,6 +190,7 @@ impl Following {
                 Ok(Look::Told(sent)) => return Some(*sent),
                 Ok(Look::Over) => return None,
                 Ok(Look::Events) => {}
+                Ok(Look::Nothing) if !self.follow => return None,
                 Ok(Look::Nothing) => {
                     tokio::select! {
                         _ = self.feed.changed() => {}
@@ -235,7 +249,7 @@ fn message(event: &Event) -> Sent {
 }
 
 /// CloudEvents 1.0 as JSON: no content, no result, only where to find them.
-pub fn cloud_event(event: &Event) -> Value {
+pub(super) fn cloud_event(event: &Event) -> Value {
     let this = format!("/v1/jobs/{}", event.job);
     json!({
         "specversion": "1.0",

@@ -15,13 +15,13 @@ use super::Api;
 use super::problem::{self, Problem};
 
 /// The largest JSON body, in bytes: params may be 256 KiB, and may be written with spaces and escapes.
-pub const JSON_BYTES_MAX: usize = 1 << 20;
+pub(super) const JSON_BYTES_MAX: usize = 1 << 20;
 
 /// How deep JSON may be nested.
 const JSON_DEPTH_MAX: usize = 64;
 
 /// The id in the path. What is no id is answered like an id that is not there.
-pub struct Id(pub JobId);
+pub(super) struct Id(pub JobId);
 
 impl FromRequestParts<Api> for Id {
     type Rejection = Problem;
@@ -34,7 +34,7 @@ impl FromRequestParts<Api> for Id {
 }
 
 /// The query, in which an unknown parameter is a mistake.
-pub struct Query<T>(pub T);
+pub(super) struct Query<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<Api> for Query<T> {
     type Rejection = Problem;
@@ -45,11 +45,8 @@ impl<T: DeserializeOwned> FromRequestParts<Api> for Query<T> {
     }
 }
 
-/// A JSON body, with the bytes it came in.
-pub struct Json<T> {
-    pub value: T,
-    pub bytes: Bytes,
-}
+/// A JSON body.
+pub(super) struct Json<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
     type Rejection = Problem;
@@ -60,8 +57,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
             return Err(Problem::from(&problem::MEDIA_TYPE_UNSUPPORTED).detail(detail));
         }
         let bytes = read_body(request, JSON_BYTES_MAX, api.config.http.timeout).await?;
-        let value = parse(&bytes)?;
-        Ok(Self { value, bytes })
+        Ok(Self(parse(&bytes)?))
     }
 }
 
@@ -94,7 +90,7 @@ async fn read_body(request: Request, max: usize, patience: Duration) -> Result<B
 }
 
 /// Reads JSON. Messages name fields of this API, never what stood in them.
-pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if depth(bytes) > JSON_DEPTH_MAX {
         return Err((&problem::JSON_TOO_DEEP).into());
     }
@@ -136,12 +132,12 @@ fn depth(json: &[u8]) -> usize {
     deepest
 }
 
-pub fn content_length(headers: &HeaderMap) -> Option<u64> {
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// What the client calls this submission. Quotes around it, as the draft has them, are taken off.
-pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let bad = || {
         let detail = "Idempotency-Key must be 1 to 255 printable ASCII characters without spaces.";
@@ -153,7 +149,7 @@ pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Pr
 }
 
 /// `Prefer: wait=N` (RFC 7240), in seconds. A preference that cannot be read is no error.
-pub fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
     headers
         .get_all("prefer")
         .iter()
@@ -165,7 +161,7 @@ pub fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// A W3C `traceparent`, where it looks like one.
-pub fn trace(headers: &HeaderMap) -> Option<String> {
+pub(super) fn trace(headers: &HeaderMap) -> Option<String> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let allowed = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c) || c == '-';
     (text.len() == 55 && text.chars().all(allowed)).then(|| text.to_owned())

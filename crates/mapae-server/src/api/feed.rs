@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 const EVERY: Duration = Duration::from_millis(200);
 
 /// Counts up whenever the stream of all events has grown.
-pub struct Feed(watch::Sender<u64>);
+pub(super) struct Feed(watch::Sender<u64>);
 
 impl Default for Feed {
     fn default() -> Self {
@@ -21,12 +21,12 @@ impl Default for Feed {
 
 impl Feed {
     /// From now on the receiver changes within moments of a new event.
-    pub fn follow(&self) -> watch::Receiver<u64> {
+    pub(super) fn follow(&self) -> watch::Receiver<u64> {
         self.0.subscribe()
     }
 
     /// Watches until `stop`, resting while nobody follows.
-    pub fn start(&self, store: Arc<dyn Store>, stop: CancellationToken) {
+    pub(super) fn start(&self, store: Arc<dyn Store>, stop: CancellationToken) {
         let bell = self.0.clone();
         tokio::spawn(async move {
             let mut last = None;

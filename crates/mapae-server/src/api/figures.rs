@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use mapae::broker::contract::BrokerStats;
-use mapae::job::name::{Class, Kind, Lane};
+use mapae::job::name::{Class, Lane};
 use mapae::store::contract::{LaneStats, Stats, StoreError, WorkerRow};
 use serde::Serialize;
 use tokio::sync::Mutex;
@@ -23,9 +23,9 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// The last counts, and when they were made.
 #[derive(Default)]
-pub struct Figures(Mutex<Option<(Instant, Arc<Counted>)>>);
+pub(super) struct Figures(Mutex<Option<(Instant, Arc<Counted>)>>);
 
-pub struct Counted {
+pub(super) struct Counted {
     pub stats: Stats,
     pub workers: Vec<WorkerRow>,
     pub broker: BrokerStats,
@@ -33,7 +33,7 @@ pub struct Counted {
 
 impl Figures {
     /// Asked by many at once, the store is asked once.
-    pub async fn get(&self, runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
+    pub(super) async fn get(&self, runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
         let mut last = self.0.lock().await;
         if let Some((at, counted)) = &*last
             && at.elapsed() < FRESH
@@ -77,7 +77,7 @@ async fn broker_stats(runtime: &Runtime, lanes: &[LaneStats]) -> BrokerStats {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Stats)]
-pub struct StatsBody {
+pub(super) struct StatsBody {
     /// How many jobs are in each state.
     #[schema(value_type = BTreeMap<String, u64>)]
     jobs: BTreeMap<&'static str, u64>,
@@ -139,7 +139,7 @@ struct WorkersBody {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Worker)]
-pub struct WorkerBody {
+pub(super) struct WorkerBody {
     name: String,
     kinds: Vec<String>,
     slots: u32,
@@ -159,7 +159,7 @@ struct WaitingBody {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Resource)]
-pub struct ResourceBody {
+pub(super) struct ResourceBody {
     name: String,
     /// What each worker process has to give; `null` where it is not limited.
     limit: Option<u64>,
@@ -171,12 +171,12 @@ pub struct ResourceBody {
 }
 
 #[derive(Serialize, ToSchema)]
-pub struct WorkerList {
+pub(super) struct WorkerList {
     items: Vec<WorkerBody>,
 }
 
 #[derive(Serialize, ToSchema)]
-pub struct ResourceList {
+pub(super) struct ResourceList {
     items: Vec<ResourceBody>,
 }
 
@@ -185,7 +185,10 @@ pub struct ResourceList {
     get, path = "/v1/stats", tag = "runtime", security(("key" = ["jobs:read"])),
     responses((status = 200, body = StatsBody), (status = "default", body = ProblemBody)),
 )]
-pub async fn stats(State(api): State<Api>, caller: Caller<JobsRead>) -> Result<axum::Json<StatsBody>, Problem> {
+pub(super) async fn stats(
+    State(api): State<Api>,
+    caller: Caller<JobsRead>,
+) -> Result<axum::Json<StatsBody>, Problem> {
     let counted = api.figures.get(&caller.runtime).await?;
     let (stats, broker) = (&counted.stats, &counted.broker);
     Ok(axum::Json(StatsBody {
@@ -225,7 +228,7 @@ pub async fn stats(State(api): State<Api>, caller: Caller<JobsRead>) -> Result<a
     get, path = "/v1/workers", tag = "runtime", security(("key" = ["admin"])),
     responses((status = 200, body = WorkerList), (status = "default", body = ProblemBody)),
 )]
-pub async fn workers(caller: Caller<Admin>) -> Result<axum::Json<WorkerList>, Problem> {
+pub(super) async fn workers(caller: Caller<Admin>) -> Result<axum::Json<WorkerList>, Problem> {
     let rows = caller.runtime.store.workers().await?;
     Ok(axum::Json(WorkerList { items: rows.iter().map(worker_body).collect() }))
 }
@@ -235,7 +238,7 @@ pub async fn workers(caller: Caller<Admin>) -> Result<axum::Json<WorkerList>, Pr
     get, path = "/v1/resources", tag = "runtime", security(("key" = ["jobs:read"])),
     responses((status = 200, body = ResourceList), (status = "default", body = ProblemBody)),
 )]
-pub async fn resources(
+pub(super) async fn resources(
     State(api): State<Api>,
     caller: Caller<JobsRead>,
 ) -> Result<axum::Json<ResourceList>, Problem> {
@@ -244,7 +247,7 @@ pub async fn resources(
 }
 
 /// The lanes that have jobs, and those of every kind this server knows, in order.
-pub fn lanes(api: &Api, stats: &Stats) -> Vec<LaneStats> {
+pub(super) fn lanes(api: &Api, stats: &Stats) -> Vec<LaneStats> {
     let mut lanes: BTreeMap<Lane, LaneStats> =
         stats.lanes.iter().map(|lane| (lane.lane.clone(), lane.clone())).collect();
     for kind in api.known_kinds() {
@@ -260,7 +263,6 @@ pub fn lanes(api: &Api, stats: &Stats) -> Vec<LaneStats> {
     }
     lanes.into_values().collect()
 }
-
 
 fn lane_body(stats: &LaneStats) -> LaneBody {
     LaneBody {

@@ -58,7 +58,7 @@ impl Health {
 
 /// One thing that readiness asks for.
 #[derive(Serialize, ToSchema)]
-pub struct Check {
+pub(super) struct Check {
     name: &'static str,
     ok: bool,
     /// What is wrong.
@@ -67,7 +67,7 @@ pub struct Check {
 }
 
 #[derive(Serialize, ToSchema)]
-pub struct Checks {
+pub(super) struct Checks {
     status: &'static str,
     checks: Vec<Check>,
 }
@@ -99,7 +99,7 @@ async fn checks(api: &Api) -> Vec<Check> {
 
 /// The process can still answer.
 #[utoipa::path(get, path = "/livez", tag = "runtime", responses((status = 200, content_type = "text/plain")))]
-pub async fn livez(uri: Uri) -> Response {
+pub(super) async fn livez(uri: Uri) -> Response {
     answer(&uri, "alive", vec![check("running", None)])
 }
 
@@ -109,7 +109,7 @@ pub async fn livez(uri: Uri) -> Response {
     params(("verbose" = Option<String>, Query, description = "Names what is checked.")),
     responses((status = 200, content_type = "text/plain"), (status = 503, body = ProblemBody)),
 )]
-pub async fn startupz(State(api): State<Api>, uri: Uri) -> Response {
+pub(super) async fn startupz(State(api): State<Api>, uri: Uri) -> Response {
     let trouble = api.runtime.get().is_none().then(|| {
         let trouble = *api.health.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         trouble.unwrap_or("not connected yet").to_owned()
@@ -123,16 +123,14 @@ pub async fn startupz(State(api): State<Api>, uri: Uri) -> Response {
     params(("verbose" = Option<String>, Query, description = "Names what is checked.")),
     responses((status = 200, content_type = "text/plain"), (status = 503, body = ProblemBody)),
 )]
-pub async fn readyz(State(api): State<Api>, uri: Uri) -> Response {
+pub(super) async fn readyz(State(api): State<Api>, uri: Uri) -> Response {
     answer(&uri, "ready", checks(&api).await)
 }
 
 fn answer(uri: &Uri, status: &'static str, checks: Vec<Check>) -> Response {
     let verbose = uri.query().is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
-    let failing: Vec<String> = checks
-        .iter()
-        .filter_map(|check| Some(format!("{}: {}", check.name, check.why.as_ref()?)))
-        .collect();
+    let failing: Vec<String> =
+        checks.iter().filter_map(|check| Some(format!("{}: {}", check.name, check.why.as_ref()?))).collect();
     if !failing.is_empty() {
         let problem = Problem::from(&problem::NOT_READY).retry_after(1);
         let problem = if verbose { problem.detail(failing.join("; ")) } else { problem };

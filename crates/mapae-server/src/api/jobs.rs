@@ -30,7 +30,7 @@ const LIMIT_MAX: usize = 200;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Filter {
+pub(super) struct Filter {
     /// `pending`, `running`, `succeeded`, `failed`, `cancelled` or `stale`.
     pub state: Option<String>,
     pub kind: Option<String>,
@@ -46,7 +46,7 @@ pub struct Filter {
 
 impl Filter {
     /// The jobs that this asks for, within what `scope` allows. `None` where those can be none.
-    pub fn read(&self, scope: Scope) -> Result<(Option<Scope>, JobFilter, Page), Problem> {
+    pub(super) fn read(&self, scope: Scope) -> Result<(Option<Scope>, JobFilter, Page), Problem> {
         let bad = |what: &str| Problem::from(&problem::QUERY_INVALID).detail(what);
         let state = match &self.state {
             Some(text) => {
@@ -56,15 +56,11 @@ impl Filter {
             None => None,
         };
         let kind = match &self.kind {
-            Some(text) => {
-                Some(Kind::new(text).map_err(|error| bad(&format!("`kind`: {error}.")))?)
-            }
+            Some(text) => Some(Kind::new(text).map_err(|error| bad(&format!("`kind`: {error}.")))?),
             None => None,
         };
         let owner = match &self.owner {
-            Some(text) => {
-                Some(Owner::new(text).map_err(|error| bad(&format!("`owner`: {error}.")))?)
-            }
+            Some(text) => Some(Owner::new(text).map_err(|error| bad(&format!("`owner`: {error}.")))?),
             None => None,
         };
         if self.q.as_ref().is_some_and(|text| text.len() > 200) {
@@ -81,7 +77,7 @@ impl Filter {
 }
 
 /// `scope` restricted to `owner`; `None` where they exclude each other.
-pub fn narrow(scope: Scope, owner: Option<Owner>) -> Option<Scope> {
+pub(super) fn narrow(scope: Scope, owner: Option<Owner>) -> Option<Scope> {
     match (scope, owner) {
         (scope, None) => Some(scope),
         (Scope::All, Some(owner)) => Some(Scope::Owner(owner)),
@@ -104,12 +100,15 @@ fn read_cursor(text: &str) -> Result<JobId, Problem> {
     get, path = "/v1/jobs", tag = "jobs", params(Filter), security(("key" = ["jobs:read"])),
     responses((status = 200, body = JobList), (status = "default", body = ProblemBody)),
 )]
-pub async fn list(caller: Caller<JobsRead>, Query(filter): Query<Filter>) -> Result<Response, Problem> {
+pub(super) async fn list(
+    caller: Caller<JobsRead>,
+    Query(filter): Query<Filter>,
+) -> Result<Response, Problem> {
     page_of(&caller.runtime, caller.scope(), &filter, "/v1/jobs").await
 }
 
 /// One page of `filter` as an answer, with the address of the next.
-pub async fn page_of(
+pub(super) async fn page_of(
     runtime: &Runtime,
     scope: Scope,
     filter: &Filter,
@@ -133,7 +132,8 @@ pub async fn page_of(
 
 fn next_link(address: &str, filter: &Filter, cursor: &str) -> String {
     let mut query = url::form_urlencoded::Serializer::new(String::new());
-    let given = [("state", &filter.state), ("kind", &filter.kind), ("owner", &filter.owner), ("q", &filter.q)];
+    let given =
+        [("state", &filter.state), ("kind", &filter.kind), ("owner", &filter.owner), ("q", &filter.q)];
     for (name, value) in given {
         if let Some(value) = value {
             query.append_pair(name, value);
@@ -155,7 +155,7 @@ fn next_link(address: &str, filter: &Filter, cursor: &str) -> String {
         (status = "default", body = ProblemBody),
     ),
 )]
-pub async fn show(
+pub(super) async fn show(
     caller: Caller<JobsRead>,
     Id(id): Id,
     headers: HeaderMap,
@@ -166,7 +166,7 @@ pub async fn show(
 }
 
 /// An answer with an `ETag` over its bytes, or 304 where the client has them.
-pub fn tagged(request: &HeaderMap, bytes: Vec<u8>, media_type: &'static str) -> Response {
+pub(super) fn tagged(request: &HeaderMap, bytes: Vec<u8>, media_type: &'static str) -> Response {
     let tag = format!("\"{}\"", hex(&Sha256::digest(&bytes)[..12]));
     let known = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let fresh = known.is_some_and(|tags| tags.split(',').any(|known| known.trim() == tag));
@@ -175,7 +175,7 @@ pub fn tagged(request: &HeaderMap, bytes: Vec<u8>, media_type: &'static str) -> 
 }
 
 /// Everything that is shown of a job.
-pub async fn full(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Option<JobBody>, Problem> {
+pub(super) async fn full(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Option<JobBody>, Problem> {
     let Some(job) = runtime.store.job(scope, id).await? else { return Ok(None) };
     let facts = facts(runtime, &job).await?;
     let mut body = JobBody::brief(&job, facts.now);
@@ -222,7 +222,7 @@ async fn facts(runtime: &Runtime, job: &Job) -> Result<Facts, Problem> {
         (status = "default", body = ProblemBody),
     ),
 )]
-pub async fn cancel(caller: Caller<JobsWrite>, Id(id): Id) -> Result<Response, Problem> {
+pub(super) async fn cancel(caller: Caller<JobsWrite>, Id(id): Id) -> Result<Response, Problem> {
     let scope = caller.scope();
     let state = match caller.runtime.store.cancel(&scope, id).await {
         Ok(state) => state,
@@ -241,7 +241,7 @@ pub async fn cancel(caller: Caller<JobsWrite>, Id(id): Id) -> Result<Response, P
     security(("key" = ["jobs:write"]), ("key" = ["dead:write"])),
     responses((status = 202, body = JobBody), (status = "default", body = ProblemBody)),
 )]
-pub async fn retry(caller: Caller<Retry>, Id(id): Id) -> Result<Response, Problem> {
+pub(super) async fn retry(caller: Caller<Retry>, Id(id): Id) -> Result<Response, Problem> {
     let scope = caller.scope();
     caller.runtime.store.redrive(&scope, id).await?;
     let body = full(&caller.runtime, &scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
@@ -254,14 +254,14 @@ pub async fn retry(caller: Caller<Retry>, Id(id): Id) -> Result<Response, Proble
     security(("key" = ["jobs:write"])),
     responses((status = 204), (status = "default", body = ProblemBody)),
 )]
-pub async fn delete(caller: Caller<JobsWrite>, Id(id): Id) -> Result<StatusCode, Problem> {
+pub(super) async fn delete(caller: Caller<JobsWrite>, Id(id): Id) -> Result<StatusCode, Problem> {
     caller.runtime.store.delete(&caller.scope(), id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// A job that has been accepted, as the answer to whoever submitted it: 202, or 200 where it ended
 /// within the time the client preferred to wait.
-pub async fn accepted(
+pub(super) async fn accepted(
     api: &Api,
     runtime: &Runtime,
     scope: &Scope,

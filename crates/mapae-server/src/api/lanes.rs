@@ -15,7 +15,7 @@ use super::problem::{self, Problem, ProblemBody};
     params(("lane" = String, Path, description = "A kind, then `:high`, `:low` or nothing.")),
     responses((status = 204), (status = "default", body = ProblemBody)),
 )]
-pub async fn pause(caller: Caller<Admin>, Named(lane): Named) -> Result<StatusCode, Problem> {
+pub(super) async fn pause(caller: Caller<Admin>, Named(lane): Named) -> Result<StatusCode, Problem> {
     caller.runtime.store.pause(&lane).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -26,13 +26,13 @@ pub async fn pause(caller: Caller<Admin>, Named(lane): Named) -> Result<StatusCo
     params(("lane" = String, Path, description = "A kind, then `:high`, `:low` or nothing.")),
     responses((status = 204), (status = "default", body = ProblemBody)),
 )]
-pub async fn resume(caller: Caller<Admin>, Named(lane): Named) -> Result<StatusCode, Problem> {
+pub(super) async fn resume(caller: Caller<Admin>, Named(lane): Named) -> Result<StatusCode, Problem> {
     caller.runtime.store.resume(&lane).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// The lane in the path. Any kind may have one, so any name of a lane is right.
-pub struct Named(Lane);
+pub(super) struct Named(Lane);
 
 impl FromRequestParts<Api> for Named {
     type Rejection = Problem;

@@ -99,7 +99,11 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
             page.line("mapae_resource_limit", &[("resource", &name)], limit as f64);
         }
         let ready = api.health.worker_unready().is_none();
-        page.gauge("mapae_worker_ready", "Whether this process's worker is ready.", f64::from(u8::from(ready)));
+        page.gauge(
+            "mapae_worker_ready",
+            "Whether this process's worker is ready.",
+            f64::from(u8::from(ready)),
+        );
     }
     // Counters are shown whether or not the database answers.
     let Ok(counted) = api.figures.get(runtime).await else { return };
@@ -118,7 +122,11 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
     for lane in lanes.iter().take(LANES_MAX) {
         page.line("mapae_lane_ready", &[("lane", &lane.lane.to_string())], lane.ready as f64);
     }
-    page.head("mapae_lane_oldest_ready_seconds", "gauge", "How long the longest waiting due job has been due.");
+    page.head(
+        "mapae_lane_oldest_ready_seconds",
+        "gauge",
+        "How long the longest waiting due job has been due.",
+    );
     for lane in lanes.iter().take(LANES_MAX) {
         let oldest = lane.oldest_ready.unwrap_or_default().as_secs_f64();
         page.line("mapae_lane_oldest_ready_seconds", &[("lane", &lane.lane.to_string())], oldest);

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 /// A job as its owner sees it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Job)]
-pub struct JobBody {
+pub(super) struct JobBody {
     /// UUIDv7.
     pub id: String,
     pub owner: String,
@@ -49,7 +49,7 @@ pub struct JobBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Progress)]
-pub struct ProgressBody {
+pub(super) struct ProgressBody {
     pub stage: String,
     pub done: u64,
     pub of: u64,
@@ -57,7 +57,7 @@ pub struct ProgressBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Stage)]
-pub struct StageBody {
+pub(super) struct StageBody {
     pub name: String,
     /// `done`, `running`, or `stopped` where the job ended or waits in the middle of it.
     pub state: &'static str,
@@ -67,7 +67,7 @@ pub struct StageBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Failure)]
-pub struct FailureBody {
+pub(super) struct FailureBody {
     pub code: String,
     /// `retryable`, `terminal`, `stale`, `lost`, `timeout` or `cancelled`.
     #[schema(value_type = String)]
@@ -78,7 +78,7 @@ pub struct FailureBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Source)]
-pub struct SourceBody {
+pub(super) struct SourceBody {
     pub name: String,
     pub bytes: u64,
     pub sha256: String,
@@ -86,7 +86,7 @@ pub struct SourceBody {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub struct TimelineEntry {
+pub(super) struct TimelineEntry {
     pub at: String,
     pub event: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ pub struct TimelineEntry {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Links {
+pub(super) struct Links {
     #[serde(rename = "self")]
     pub itself: String,
     pub events: String,
@@ -108,7 +108,7 @@ pub struct Links {
 
 /// One page of jobs. The `Link` header has the address of the next page.
 #[derive(Debug, Serialize, ToSchema)]
-pub struct JobList {
+pub(super) struct JobList {
     pub items: Vec<JobBody>,
     /// For the next page; `null` on the last.
     pub cursor: Option<String>,
@@ -116,7 +116,7 @@ pub struct JobList {
 
 impl JobBody {
     /// Without what takes more queries: as lists show it.
-    pub fn brief(job: &Job, now: Timestamp) -> Self {
+    pub(super) fn brief(job: &Job, now: Timestamp) -> Self {
         let this = format!("/v1/jobs/{}", job.id);
         Self {
             id: job.id.to_string(),
@@ -154,17 +154,13 @@ impl JobBody {
                 media_type: source.media_type.clone(),
             }),
             timeline: None,
-            links: Links {
-                events: format!("{this}/events"),
-                result: format!("{this}/result"),
-                itself: this,
-            },
+            links: Links { events: format!("{this}/events"), result: format!("{this}/result"), itself: this },
         }
     }
 }
 
 /// The stages done, and the one that progress was last told of.
-pub fn stages(job: &Job, done: &[Checkpoint]) -> Vec<StageBody> {
+pub(super) fn stages(job: &Job, done: &[Checkpoint]) -> Vec<StageBody> {
     let mut stages: Vec<StageBody> = done
         .iter()
         .map(|checkpoint| StageBody {
@@ -183,7 +179,7 @@ pub fn stages(job: &Job, done: &[Checkpoint]) -> Vec<StageBody> {
     stages
 }
 
-pub fn timeline(events: &[Event]) -> Vec<TimelineEntry> {
+pub(super) fn timeline(events: &[Event]) -> Vec<TimelineEntry> {
     events
         .iter()
         .map(|event| TimelineEntry {

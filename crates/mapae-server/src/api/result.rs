@@ -38,7 +38,7 @@ use super::problem::{self, Problem, ProblemBody};
         (status = "default", body = ProblemBody),
     ),
 )]
-pub async fn whole(
+pub(super) async fn whole(
     State(api): State<Api>,
     caller: Caller<ResultRead>,
     Id(id): Id,
@@ -69,7 +69,7 @@ pub async fn whole(
     security(("key" = ["files:read"]), ("key" = ["jobs:read"])),
     responses((status = 200, content_type = "text/plain"), (status = "default", body = ProblemBody)),
 )]
-pub async fn text(
+pub(super) async fn text(
     State(api): State<Api>,
     caller: Caller<ResultRead>,
     Id(id): Id,
@@ -97,7 +97,7 @@ pub async fn text(
         (status = "default", body = ProblemBody),
     ),
 )]
-pub async fn table(
+pub(super) async fn table(
     State(api): State<Api>,
     caller: Caller<ResultRead>,
     Id(id): Id,
@@ -126,7 +126,7 @@ pub async fn table(
 }
 
 /// `7.csv` or `7.json` at the end of the path.
-pub struct Wanted {
+pub(super) struct Wanted {
     number: usize,
     csv: bool,
 }

@@ -23,7 +23,7 @@ use crate::runtime::Runtime;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Submission {
+pub(super) struct Submission {
     #[schema(example = "context.process")]
     kind: String,
     /// At most 256 KiB of JSON; `{}` where it is not given.
@@ -59,11 +59,11 @@ pub struct Submission {
         (status = "default", body = ProblemBody),
     ),
 )]
-pub async fn submit(
+pub(super) async fn submit(
     State(api): State<Api>,
     caller: Caller<JobsWrite>,
     headers: HeaderMap,
-    Json { value: submission, .. }: Json<Submission>,
+    Json(submission): Json<Submission>,
 ) -> Result<Response, Problem> {
     let idempotency = idempotency_key(&headers)?;
     let fingerprint = submission.fingerprint();
@@ -76,7 +76,7 @@ pub async fn submit(
 
 /// Through the door, counted. Kinds that this server does not know are counted together: clients may
 /// make up any number of them.
-pub async fn accept(api: &Api, runtime: &Runtime, job: NewJob) -> Result<Accepted, SubmitError> {
+pub(super) async fn accept(api: &Api, runtime: &Runtime, job: NewJob) -> Result<Accepted, SubmitError> {
     let kind = job.kind.clone();
     let accepted = runtime.accept.accept(job).await?;
     if !accepted.again {
@@ -91,7 +91,13 @@ impl Submission {
     /// The same for the same submission, however its JSON was written.
     fn fingerprint(&self) -> [u8; 32] {
         let parts = serde_json::json!([
-            "jobs", self.kind, self.params, self.priority, self.run_at, self.deadline, self.owner
+            "jobs",
+            self.kind,
+            self.params,
+            self.priority,
+            self.run_at,
+            self.deadline,
+            self.owner
         ]);
         Sha256::digest(parts.to_string().as_bytes()).into()
     }
@@ -123,4 +129,3 @@ impl Submission {
         Ok(job)
     }
 }
-
