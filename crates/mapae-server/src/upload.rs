@@ -89,10 +89,12 @@ pub(crate) fn remove_later(blobs: Blobs, name: BlobName) {
 }
 
 /// The first bytes of a body, and the body with them.
-async fn peek<S>(mut body: S) -> (Vec<u8>, impl Stream<Item = io::Result<Bytes>> + Send)
+async fn peek<S>(body: S) -> (Vec<u8>, impl Stream<Item = io::Result<Bytes>> + Send)
 where
     S: Stream<Item = io::Result<Bytes>> + Send + Unpin,
 {
+    // A body shorter than the look has ended by now, and is asked again all the same.
+    let mut body = body.fuse();
     let mut head = Vec::new();
     let mut seen = Vec::new();
     while head.len() < HEAD_BYTES {
@@ -147,10 +149,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(&format!("file:{}", folder.path().display())).unwrap();
         let limits = PutLimits { bytes_max: 100 };
+        let patient = patient(body(&["%P", "DF-1.7 ", "x"]), Duration::from_secs(60));
         let mut taken =
-            take(&blobs, JobId::new(), "../r.pdf", Names::Checked, body(&["%P", "DF-1.7 ", "x"]), limits)
-                .await
-                .unwrap();
+            take(&blobs, JobId::new(), "../r.pdf", Names::Checked, patient, limits).await.unwrap();
         assert_eq!((taken.source.name.as_str(), taken.source.bytes), ("r.pdf", 10));
         assert_eq!(taken.source.media_type, "application/pdf");
         taken.keep();
