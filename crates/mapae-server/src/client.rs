@@ -19,6 +19,7 @@ use tower::ServiceExt;
 use crate::api::auth::Identity;
 use crate::api::{self, Api};
 use crate::config::{Config, Secret};
+use crate::outbound;
 use crate::runtime::{Migrate, Runtime};
 use crate::trouble::{Exit, Trouble};
 
@@ -160,14 +161,9 @@ impl Remote {
             let help = "give the address of the API, such as http://127.0.0.1:7070";
             return Err(Trouble::usage("url-invalid", "--url is no http:// or https:// address.", help));
         }
-        // One TLS provider for the whole program. It fails only where it has been installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .connect_timeout(Duration::from_secs(10))
+        let http = outbound::client()
             // Streams say something every 15 s.
             .read_timeout(Duration::from_secs(90))
-            // A key goes to the address it was given for and nowhere else.
-            .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|_| {
                 Trouble::new(

@@ -9,6 +9,7 @@
 //! | `process` | a long-running process, from its first connection to its last lease |
 //! | `client` | how commands reach a runtime |
 //! | [`documents`] | the kind `document.analyze` |
+//! | `service` | kinds whose work an HTTP service does |
 //! | `upload`, `media` | taking a file in |
 //! | `why` | why a job waits, in words |
 
@@ -22,9 +23,11 @@ pub mod documents;
 mod http;
 mod log;
 mod media;
+mod outbound;
 mod output;
 mod process;
 pub mod runtime;
+mod service;
 mod signals;
 mod trouble;
 mod upload;

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
 use crate::documents;
+use crate::service::Service;
 
 /// An opened runtime.
 pub struct Runtime {
@@ -59,6 +60,15 @@ impl OpenError {
             Self::Blobs(error) => !matches!(error, BlobError::Address(_)),
         }
     }
+}
+
+/// Why a worker could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("TLS cannot be used for calls to services")]
+    Tls,
 }
 
 /// Who brings the schema up to date.
@@ -159,7 +169,7 @@ impl Runtime {
         &self,
         config: &Config,
         stop: CancellationToken,
-    ) -> Result<WorkerHandle, StartError> {
+    ) -> Result<WorkerHandle, WorkerError> {
         let plan = WorkerPlan {
             name: config.worker.name.clone().unwrap_or_else(host_name),
             strict_name: config.worker.name.is_some(),
@@ -168,16 +178,22 @@ impl Runtime {
             timing: config.worker.timing,
             capacity: config.resources.clone(),
         };
-        let handle = worker::start(self.parts(), handlers(config), plan, stop).await?;
+        let handlers = handlers(config).map_err(|_| WorkerError::Tls)?;
+        let handle = worker::start(self.parts(), handlers, plan, stop).await?;
         let _ = self.slots.set(handle.slots().clone());
         Ok(handle)
     }
 }
 
 /// What this process can run, as the configuration wants it run.
-fn handlers(config: &Config) -> Handlers {
+fn handlers(config: &Config) -> Result<Handlers, reqwest::Error> {
     let mut handlers = Handlers::default();
-    handlers.add(documents::handler());
+    if !config.handlers.keys().any(|kind| kind.as_str() == documents::KIND) {
+        handlers.add(documents::handler());
+    }
+    for (kind, plan) in &config.handlers {
+        handlers.add_task(kind.clone(), Arc::new(Service::new(plan)?));
+    }
     for kind in handlers.kinds() {
         let Some(plan) = handlers.plan_mut(&kind) else { continue };
         plan.retry = config.retry(&kind);
@@ -187,7 +203,7 @@ fn handlers(config: &Config) -> Handlers {
         }
     }
     handlers.retain(|kind| config.worker.kinds.iter().any(|pattern| pattern.matches(kind)));
-    handlers
+    Ok(handlers)
 }
 
 fn host_name() -> String {

@@ -5,10 +5,9 @@ use std::fmt::Write;
 
 use mapae::blob::BlobError;
 use mapae::store::contract::StoreError;
-use mapae::worker::StartError;
 
 use crate::config::ConfigError;
-use crate::runtime::OpenError;
+use crate::runtime::{OpenError, WorkerError};
 
 /// Exit codes. 0 is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,8 +109,8 @@ impl From<OpenError> for Trouble {
     }
 }
 
-impl From<StartError> for Trouble {
-    fn from(error: StartError) -> Self {
+impl From<WorkerError> for Trouble {
+    fn from(error: WorkerError) -> Self {
         let help = "correct the configuration of the worker; `mapae config explain worker.name`";
         Self::new(Exit::Usage, "worker-start", error.to_string(), help)
     }

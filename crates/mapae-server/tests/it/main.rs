@@ -1,5 +1,6 @@
 //! What a user of the binary and of its API relies on.
 
+mod binary;
 mod config;
 mod documents;
 mod events;

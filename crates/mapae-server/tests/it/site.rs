@@ -25,7 +25,6 @@ use tower::ServiceExt;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Site {
-    pub api: Api,
     pub runtime: Arc<Runtime>,
     pub stop: CancellationToken,
     pub folder: Arc<tempfile::TempDir>,
@@ -94,7 +93,7 @@ impl Site {
         let stop = CancellationToken::new();
         let api = Api::new(config, stop.clone());
         api.open(runtime.clone());
-        Self { router: api::router(api.clone()), api, runtime, stop, folder }
+        Self { router: api::router(api), runtime, stop, folder }
     }
 
     /// As a server that stops: its streams end, its database is closed.
