@@ -11,11 +11,14 @@ use tokio::sync::mpsc;
 
 use crate::broker::contract::{Broker, Pointer, Published, Source};
 use crate::job::name::{JobId, Lane, Owner};
-use crate::job::record::{NewJob, PARAMS_BYTES_MAX};
+use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX};
 use crate::store::contract::{AcceptError, Accepted, Store};
 
 /// Pointers waiting to be published by this process. What does not fit is rung by a keeper.
 const RINGS_MAX: usize = 10_000;
+
+/// How soon a pointer whose publishing was not confirmed is rung again.
+pub(crate) const UNCONFIRMED: Duration = Duration::from_secs(5);
 
 /// Most pointers in one publish.
 const BATCH_MAX: usize = 500;
@@ -78,6 +81,7 @@ pub struct Accept {
     broker: Arc<dyn Broker>,
     window: Arc<Window>,
     rings: mpsc::Sender<(Lane, Pointer)>,
+    rescan_after: Duration,
 }
 
 impl Accept {
@@ -91,7 +95,7 @@ impl Accept {
     ) -> Self {
         let (rings, waiting) = mpsc::channel(RINGS_MAX);
         tokio::spawn(ring(store.clone(), broker.clone(), waiting, rescan_after));
-        Self { store, broker, window, rings }
+        Self { store, broker, window, rings, rescan_after }
     }
 
     /// The job is durable when this returns. Its file, if it has one, must be durable before.
@@ -102,12 +106,13 @@ impl Accept {
         let lane = job.lane();
         let now_due = job.run_at.is_none();
         let rows = self.broker.caps().source == Source::Rows;
-        let turn = if now_due { self.window.take(&lane, &job.owner) } else { None };
-        job.rung = turn.filter(|_| rows);
+        let again = if rows { self.rescan_after } else { UNCONFIRMED };
+        let place = if now_due { self.window.take(&lane, &job.owner) } else { None };
+        job.rung = place.map(|place| FirstRing { place, again });
         let pointer = Pointer::new(job.id, job.owner.clone(), job.kind.clone(), 1, job.trace.clone());
 
         let accepted = self.store.accept(job).await?;
-        if turn.is_some() && !accepted.again {
+        if place.is_some() && !accepted.again {
             // Full: a keeper rings instead.
             let _ = self.rings.try_send((lane, pointer));
         }

@@ -130,8 +130,10 @@ pub enum Step {
     Ring { again: Duration },
     /// T3, T3b, T3c.
     Claim { holder: Holder, token: Token, lease: Duration },
-    /// T4. Also the guard of progress and checkpoints, which extend nothing (`lease` zero).
+    /// T4. Also the guard of progress, which extends nothing (`lease` zero).
     Renew { token: Token, lease: Duration },
+    /// A stage is done and its output kept.
+    Stage { token: Token },
     /// T5, T6, T6b, and handing back.
     Settle { token: Token, verdict: Verdict },
     /// T7, run by a keeper for a lease that ran out or (`gone`) whose holder is known to be gone.
@@ -261,10 +263,16 @@ impl Life {
                 };
             }
 
-            (Status::Running { token: mine, cancel_asked, .. }, Step::Settle { token, verdict }) => {
+            (Status::Running { token: mine, .. }, Step::Stage { token }) => {
                 if mine != token {
                     return Err(self.lost());
                 }
+                next.tell(EventKind::Stage, &mut effects);
+            }
+
+            (Status::Running { token: mine, cancel_asked, .. }, Step::Settle { token, verdict })
+                if mine == token =>
+            {
                 next.settled_by = Some(*token);
                 next.settle(verdict, *cancel_asked, now, &mut effects);
             }
@@ -324,7 +332,7 @@ impl Life {
             (_, Step::Settle { token, .. }) if self.settled_by == Some(*token) => {
                 return Err(Refused::SettledAlready(self.state()));
             }
-            (_, Step::Settle { .. } | Step::Renew { .. }) => return Err(self.lost()),
+            (_, Step::Settle { .. } | Step::Renew { .. } | Step::Stage { .. }) => return Err(self.lost()),
 
             // Everything else is defined nowhere. The pairs are spelt out, so that a new step or
             // status does not compile until it has been thought about.
@@ -448,6 +456,7 @@ impl Step {
             Self::Ring { .. } => "ring",
             Self::Claim { .. } => "claim",
             Self::Renew { .. } => "renew",
+            Self::Stage { .. } => "stage",
             Self::Settle { .. } => "settle",
             Self::Reap { .. } => "reap",
             Self::Vacate { .. } => "vacate",
@@ -459,3 +468,6 @@ impl Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::accept::Window;
+use crate::accept::{UNCONFIRMED, Window};
 use crate::blob::{Area, BlobName};
 use crate::broker::contract::{Pointer, Published, Source};
 use crate::job::event::Event;
@@ -36,9 +36,6 @@ const SWEEP: Duration = Duration::from_secs(3600);
 
 /// How long a file nobody refers to is left alone: longer than any upload or attempt takes.
 const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
-
-/// How soon a pointer whose publishing was not confirmed is rung again.
-const UNCONFIRMED: Duration = Duration::from_secs(5);
 
 /// Most rows a pass touches.
 const BATCH: usize = 1_000;

@@ -89,8 +89,9 @@ create table mapae.checkpoints (
     primary key (job, stage)
 );
 
+-- An event outlives its job until it has been sent.
 create table mapae.events (
-    job         uuid        not null references mapae.jobs on delete cascade,
+    job         uuid        not null,
     sequence    bigint      not null,
     owner       text        not null,
     kind        text        not null,

@@ -49,9 +49,18 @@ pub struct NewJob {
     pub idempotency: Option<(IdempotencyKey, [u8; 32])>,
     /// W3C trace context of the submitting request.
     pub trace: Option<String>,
-    /// Where the row is rung already when it is committed: how many of its owner's jobs go before it in
-    /// its lane. For brokers whose source is the rows themselves, while the hot window has room.
-    pub rung: Option<u32>,
+    /// The row counts as rung from its commit on, because whoever accepts it also rings; a keeper rings
+    /// where that does not come about.
+    pub rung: Option<FirstRing>,
+}
+
+/// The bell that comes with the accept, while the hot window has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstRing {
+    /// The job's place among its owner's in the lane, from 1.
+    pub place: u32,
+    /// When a keeper rings again if nobody has claimed the job.
+    pub again: Duration,
 }
 
 impl NewJob {
@@ -126,7 +135,7 @@ pub struct Job {
     pub holder: Option<Holder>,
     pub cancel_asked: bool,
     pub progress: Option<Progress>,
-    /// The last failure, kept while later attempts run.
+    /// The last failure, kept while later attempts run, and gone once one succeeds.
     pub failure: Option<Failure>,
     pub throttled: u32,
     pub redrives: u32,

@@ -37,9 +37,6 @@ use crate::job::timestamp::Timestamp;
 /// The longest any call to a store takes before it gives up.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long after a row was rung with its accept it is rung again if nobody has claimed it.
-pub const RUNG_AGAIN: Duration = Duration::from_secs(60);
-
 /// Where jobs live.
 #[async_trait]
 pub trait Store: Run + Keep + View + Control + Send + Sync + 'static {

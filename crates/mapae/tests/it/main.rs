@@ -5,5 +5,7 @@
 
 mod blob;
 mod keeper;
+mod model;
 mod site;
+mod stores;
 mod worker;

@@ -21,18 +21,18 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest a test waits for anything: far beyond what a slow machine needs, so that only a fault
 /// reaches it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a test's jobs live.
 #[derive(Clone)]
-pub struct Database {
-    pub name: &'static str,
-    pub url: String,
+pub(crate) struct Database {
+    pub(crate) name: &'static str,
+    pub(crate) url: String,
     _folder: Arc<Option<tempfile::TempDir>>,
 }
 
 /// An empty database of every sort that this run tests.
-pub async fn databases() -> Vec<Database> {
+pub(crate) async fn databases() -> Vec<Database> {
     let mut databases = Vec::new();
     if store::STORES.iter().any(|(scheme, _)| *scheme == "sqlite") {
         let folder = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ pub async fn databases() -> Vec<Database> {
 }
 
 /// The server that `cargo xtask test` started. Without one only a run that says so may pass.
-pub fn postgres() -> Option<String> {
+pub(crate) fn postgres() -> Option<String> {
     let server = std::env::var("MAPAE_TEST_POSTGRES").ok();
     let embedded = std::env::var_os("MAPAE_TEST_EMBEDDED").is_some();
     assert!(
@@ -57,7 +57,7 @@ pub fn postgres() -> Option<String> {
 }
 
 /// A new, empty database on the server.
-pub async fn fresh(server: &str) -> String {
+pub(crate) async fn fresh(server: &str) -> String {
     use sqlx::Connection;
     let name = format!("mapae_{}", uuid::Uuid::new_v4().simple());
     let mut connection = sqlx::PgConnection::connect(server).await.unwrap();
@@ -70,16 +70,16 @@ pub async fn fresh(server: &str) -> String {
 }
 
 /// The runtime around one database.
-pub struct Site {
-    pub parts: Parts,
-    pub accept: Accept,
-    pub window: Arc<Window>,
+pub(crate) struct Site {
+    pub(crate) parts: Parts,
+    pub(crate) accept: Accept,
+    pub(crate) window: Arc<Window>,
     keeper: Option<KeeperHandle>,
     _files: tempfile::TempDir,
 }
 
 impl Site {
-    pub async fn new(database: &Database) -> Self {
+    pub(crate) async fn new(database: &Database) -> Self {
         let site = Self::without_keeper(database).await;
         let plan = KeeperPlan {
             window: site.window.clone(),
@@ -90,7 +90,7 @@ impl Site {
         Self { keeper: Some(keeper::start(site.parts.clone(), plan)), ..site }
     }
 
-    pub async fn without_keeper(database: &Database) -> Self {
+    pub(crate) async fn without_keeper(database: &Database) -> Self {
         let store = store::open(&database.url, false).await.unwrap();
         store.migrate().await.unwrap();
         let plan = BrokerPlan { url: "embedded:".into(), database_url: database.url.clone() };
@@ -103,29 +103,33 @@ impl Site {
         Self { parts, accept, window, keeper: None, _files: files }
     }
 
-    pub fn store(&self) -> &Arc<dyn Store> {
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.parts.store
     }
 
-    pub async fn worker(&self, handlers: Handlers, change: impl FnOnce(&mut WorkerPlan)) -> WorkerHandle {
+    pub(crate) async fn worker(
+        &self,
+        handlers: Handlers,
+        change: impl FnOnce(&mut WorkerPlan),
+    ) -> WorkerHandle {
         let mut plan = plan("w");
         change(&mut plan);
         worker::start(self.parts.clone(), handlers, plan, CancellationToken::new()).await.unwrap()
     }
 
-    pub async fn submit(&self, kind: &str, params: Value, change: impl FnOnce(&mut NewJob)) -> JobId {
+    pub(crate) async fn submit(&self, kind: &str, params: Value, change: impl FnOnce(&mut NewJob)) -> JobId {
         let mut job = NewJob::new(owner(), Kind::new(kind).unwrap(), params);
         job.retry.backoff.first = Duration::from_millis(20);
         change(&mut job);
         self.accept.accept(job).await.unwrap().id
     }
 
-    pub async fn job(&self, id: JobId) -> Job {
+    pub(crate) async fn job(&self, id: JobId) -> Job {
         self.store().job(&Scope::All, id).await.unwrap().expect("the job is there")
     }
 
     /// The job once `condition` holds.
-    pub async fn job_when(&self, id: JobId, condition: impl Fn(&Job) -> bool) -> Job {
+    pub(crate) async fn job_when(&self, id: JobId, condition: impl Fn(&Job) -> bool) -> Job {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let job = self.job(id).await;
@@ -137,12 +141,12 @@ impl Site {
         }
     }
 
-    pub async fn ended(&self, id: JobId) -> Job {
+    pub(crate) async fn ended(&self, id: JobId) -> Job {
         self.job_when(id, |job| job.state.is_terminal()).await
     }
 
     /// What has happened to the job, in words.
-    pub async fn story(&self, id: JobId) -> Vec<&'static str> {
+    pub(crate) async fn story(&self, id: JobId) -> Vec<&'static str> {
         use mapae::store::contract::EventFilter;
         let filter = EventFilter { job: Some(id), ..EventFilter::default() };
         let events = self.store().events(&Scope::All, &filter, 1_000).await.unwrap();
@@ -151,7 +155,7 @@ impl Site {
         events.into_iter().map(|event| event.event.as_str()).collect()
     }
 
-    pub async fn close(mut self) {
+    pub(crate) async fn close(mut self) {
         if let Some(keeper) = self.keeper.take() {
             keeper.stop().await;
         }
@@ -159,11 +163,11 @@ impl Site {
     }
 }
 
-pub fn owner() -> Owner {
+pub(crate) fn owner() -> Owner {
     Owner::new("acme").unwrap()
 }
 
-pub fn plan(name: &str) -> WorkerPlan {
+pub(crate) fn plan(name: &str) -> WorkerPlan {
     WorkerPlan {
         name: name.into(),
         strict_name: false,

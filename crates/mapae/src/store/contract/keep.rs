@@ -22,7 +22,8 @@ pub trait Keep {
     async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError>;
 
     /// These pointers (a job and the hint it carried) are with the broker: they are rung again only after
-    /// `age`, doubled for each hint after the first. Rows that moved on meanwhile are left alone.
+    /// `age`, doubled for each hint after the first. Rows whose hint is another by now have moved on and are
+    /// left alone.
     async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError>;
 
     /// How many rung jobs wait in each lane that has any, counted up to `cap`.
@@ -40,11 +41,11 @@ pub trait Keep {
     /// Events not yet sent, each job's in order and only its lowest first (T12).
     async fn unsent(&self, max: usize) -> Result<Vec<Event>, StoreError>;
 
-    /// These events are not handed out again.
+    /// These events are not handed out again. Those of jobs that are no more are gone with that.
     async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError>;
 
-    /// Deleted jobs that have ended are tombstones now, finished ones past their retention are gone,
-    /// and their files are in the garbage.
+    /// Deleted jobs that have ended are tombstones now, finished ones past their retention are gone, and
+    /// their files are in the garbage. Their events stay until they have been sent.
     async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError>;
 
     /// Files that nothing refers to any more and that may be removed.

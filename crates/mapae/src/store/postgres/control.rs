@@ -9,10 +9,10 @@ use uuid::Uuid;
 use super::Postgres;
 use crate::job::State;
 use crate::job::name::{JobId, Lane, Owner};
-use crate::job::record::NewJob;
+use crate::job::record::{FirstRing, NewJob};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey, RUNG_AGAIN, Scope, StoreError,
+    AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey, Scope, StoreError,
 };
 use crate::store::row::{as_micros, state, unreadable};
 
@@ -246,9 +246,9 @@ pub(super) async fn accept_on(
             select *
               from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::jsonb[], $7::jsonb[],
                           $8::text[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[],
-                          $14::text[], $15::bytea[], $16::bigint[])
+                          $14::text[], $15::bytea[], $16::bigint[], $17::bigint[])
                 as g (id, owner, kind, lane, priority, params, source, trace, attempts_max, backoff_first_us,
-                      backoff_max_us, run_at, deadline, key, body, turn)
+                      backoff_max_us, run_at, deadline, key, body, place, again)
         ), keyed as (
             insert into mapae.idempotency (owner, key, body, job, created_at)
             select owner, key, body, id, now() from given where key is not null order by owner, key
@@ -261,11 +261,11 @@ pub(super) async fn accept_on(
                    backoff_first_us, backoff_max_us, now(),
                    coalesce(timestamptz 'epoch' + run_at * interval '1 microsecond', now()),
                    timestamptz 'epoch' + deadline * interval '1 microsecond',
-                   case when turn is null then 0 else 1 end,
-                   turn + coalesce((select w.turn from mapae.jobs w
+                   case when place is null then 0 else 1 end,
+                   place + coalesce((select w.turn from mapae.jobs w
                                      where w.lane = given.lane and w.state = 'pending' and w.hint > 0
                                      order by w.turn limit 1), 0),
-                   case when turn is not null then now() + $17 * interval '1 microsecond' end
+                   now() + again * interval '1 microsecond'
               from given
              where key is null or id in (select job from keyed)
             returning id, owner, kind
@@ -291,8 +291,9 @@ pub(super) async fn accept_on(
     .bind(jobs.iter().map(|job| job.deadline.map(Timestamp::micros)).collect::<Vec<_>>())
     .bind(column(|job| job.idempotency.as_ref().map(|(key, _)| key.to_string())))
     .bind(jobs.iter().map(|job| job.idempotency.as_ref().map(|(_, body)| body.to_vec())).collect::<Vec<_>>())
-    .bind(jobs.iter().map(|job| job.rung.map(i64::from)).collect::<Vec<_>>())
-    .bind(as_micros(RUNG_AGAIN))
+    // A job that is not due yet cannot be rung: a keeper rings it in its time.
+    .bind(jobs.iter().map(|job| first_ring(job).map(|rung| i64::from(rung.place))).collect::<Vec<_>>())
+    .bind(jobs.iter().map(|job| first_ring(job).map(|rung| as_micros(rung.again))).collect::<Vec<_>>())
     .bind(outbox)
     .fetch_all(&mut *connection)
     .await?;
@@ -307,6 +308,10 @@ pub(super) async fn accept_on(
     jobs.iter()
         .map(|job| answers.remove(&job.id.0).ok_or_else(|| unreadable("a job that was not accepted")))
         .collect()
+}
+
+fn first_ring(job: &NewJob) -> Option<FirstRing> {
+    job.rung.filter(|_| job.run_at.is_none())
 }
 
 /// Answers for the submissions that came second.

@@ -70,11 +70,9 @@ impl Keep for Postgres {
         sqlx::query(
             "
             update mapae.jobs j
-               set hint = g.hint,
-                   turn = coalesce(j.turn, 0),
-                   ring_at = now() + $3 * power(2, least(g.hint - 1, 20)) * interval '1 microsecond'
+               set ring_at = now() + $3 * power(2, least(g.hint - 1, 20)) * interval '1 microsecond'
               from unnest($1::uuid[], $2::integer[]) g (id, hint)
-             where j.id = any($1) and j.id = g.id and j.state = 'pending' and j.hint <= g.hint and j.due_at <= now()
+             where j.id = any($1) and j.id = g.id and j.state = 'pending' and j.hint = g.hint
             ",
         )
         .bind(pointers.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
@@ -260,9 +258,17 @@ impl Keep for Postgres {
     async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError> {
         sqlx::query(
             "
+            with given as (
+                select * from unnest($1::uuid[], $2::bigint[]) g (job, sequence)
+            ), last as (
+                delete from mapae.events e using given g
+                 where e.job = any($1) and e.job = g.job and e.sequence = g.sequence
+                   and not exists (select from mapae.jobs j where j.id = e.job)
+            )
             update mapae.events e set sent = true
-              from unnest($1::uuid[], $2::bigint[]) g (job, sequence)
+              from given g
              where e.job = any($1) and e.job = g.job and e.sequence = g.sequence
+               and exists (select from mapae.jobs j where j.id = e.job)
             ",
         )
         .bind(events.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
@@ -284,9 +290,7 @@ impl Keep for Postgres {
             with old as (
                 select id, owner, delete_asked, source->>'file' as source from mapae.jobs
                  where id = any(array(
-                       (select j.id from mapae.jobs j
-                         where j.delete_asked and j.finished_at is not null
-                           and not exists (select from mapae.events e where e.job = j.id and not e.sent) limit $1)
+                       (select id from mapae.jobs where delete_asked and finished_at is not null limit $1)
                        union
                        (select id from mapae.jobs
                          where finished_at < now() - $2 * interval '1 microsecond'
@@ -309,6 +313,8 @@ impl Keep for Postgres {
                 insert into mapae.tombstones (job, owner, at)
                 select id, owner, now() from old where delete_asked
                 on conflict do nothing
+            ), told as (
+                delete from mapae.events where job = any(array(select id from old)) and sent
             ), gone as (
                 delete from mapae.jobs where id = any(array(select id from old))
             )
@@ -497,7 +503,7 @@ impl Postgres {
             "delete from mapae.tombstones where ctid = any(array(select ctid from mapae.tombstones
               where at < now() - $1 * interval '1 microsecond' limit $2))",
             "delete from mapae.workers w where w.ctid = any(array(select ctid from mapae.workers
-              where seen_at < now() - least($1 * interval '1 microsecond', interval '1 hour') limit $2))
+              where seen_at < now() - $1 * interval '1 microsecond' limit $2))
                 and not exists (select from mapae.jobs j where j.state = 'running' and j.incarnation = w.incarnation)",
         ] {
             sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).execute(&self.pool).await?;

@@ -44,7 +44,7 @@ pub(super) async fn join(store: &Postgres, join: &Join) -> Result<Box<dyn Member
     lock(&mut presence, life_lock(&holder)).await?;
     let mut member =
         PgMember { pulse: connect(store).await?, holder, join: join.clone(), store: store.clone(), presence };
-    member.register().await?;
+    member.renew(&[], Duration::ZERO, &WorkerReport::default()).await?;
     // T9: whoever had this name before has no presence any more, or this process would not have it.
     sqlx::query(
         "
@@ -61,25 +61,7 @@ pub(super) async fn join(store: &Postgres, join: &Join) -> Result<Box<dyn Member
 }
 
 impl PgMember {
-    async fn register(&mut self) -> Result<(), StoreError> {
-        sqlx::query(
-            "
-            insert into mapae.workers (incarnation, name, presence, kinds, slots, report, started_at, seen_at)
-            values ($1, $2, $3, $4, $5, $6, now(), now())
-            on conflict (incarnation) do update set seen_at = now()
-            ",
-        )
-        .bind(self.holder.incarnation)
-        .bind(&self.holder.name)
-        .bind(life_lock(&self.holder))
-        .bind(self.join.kinds.iter().map(ToString::to_string).collect::<Vec<_>>())
-        .bind(i32::try_from(self.join.slots).unwrap_or(i32::MAX))
-        .bind(serde_json::json!(WorkerReport::default()))
-        .execute(&mut self.pulse)
-        .await?;
-        Ok(())
-    }
-
+    /// Leases renewed, and the row by which keepers and people know this life of the worker.
     async fn renew(
         &mut self,
         leases: &[(JobId, Token)],
@@ -89,7 +71,9 @@ impl PgMember {
         let rows = sqlx::query(
             "
             with seen as (
-                update mapae.workers set seen_at = now(), report = $4 where incarnation = $5
+                insert into mapae.workers (incarnation, name, presence, kinds, slots, report, started_at, seen_at)
+                values ($4, $5, $6, $7, $8, $9, now(), now())
+                on conflict (incarnation) do update set seen_at = now(), report = excluded.report
             ), mine as (
                 select j.id
                   from unnest($1::uuid[], $2::uuid[]) g (id, token)
@@ -108,8 +92,12 @@ impl PgMember {
         .bind(leases.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
         .bind(leases.iter().map(|(_, token)| token.0).collect::<Vec<_>>())
         .bind(as_micros(lease))
-        .bind(serde_json::json!(report))
         .bind(self.holder.incarnation)
+        .bind(&self.holder.name)
+        .bind(life_lock(&self.holder))
+        .bind(self.join.kinds.iter().map(ToString::to_string).collect::<Vec<_>>())
+        .bind(i32::try_from(self.join.slots).unwrap_or(i32::MAX))
+        .bind(serde_json::json!(report))
         .fetch_all(&mut self.pulse)
         .await?;
         let mut renewed = HashMap::with_capacity(rows.len());
@@ -130,7 +118,7 @@ impl PgMember {
         lock(&mut presence, name_lock(&self.holder.name)).await?;
         lock(&mut presence, life_lock(&self.holder)).await?;
         self.presence = presence;
-        self.register().await
+        Ok(())
     }
 }
 

@@ -19,8 +19,9 @@ use crate::store::contract::{
 };
 use crate::store::row::{as_micros, job_row, state, unreadable};
 
-/// The end of both claims: what is `free (id, state, turn)` becomes running, once more under its own
-/// guard, is told of, and is answered. Binds $3 holder, $4 incarnation, $5 lease, $6 outbox.
+/// The end of both claims: what is `free (id, state, place, turn)` becomes running, once more under its own
+/// guard, is told of, and is answered. Binds $3 holder, $4 incarnation, $5 lease, $6 outbox, $7 the
+/// failure of an attempt whose worker was lost.
 macro_rules! claimed {
     () => {
         concat!(
@@ -29,18 +30,20 @@ macro_rules! claimed {
                 update mapae.jobs j
                    set state = 'running', attempt = j.attempt + 1, epoch = j.epoch + 1, token = gen_random_uuid(),
                        holder = $3, incarnation = $4, leased_until = now() + $5 * interval '1 microsecond',
-                       started_at = now(), progress = null, hint = 0, turn = null, ring_at = null,
+                       started_at = now(), progress = null,
+                       failure = case free.state when 'running' then $7::jsonb || jsonb_build_object('attempt', j.attempt)
+                                                 else j.failure end, hint = 0, turn = null, ring_at = null,
                        sequence = j.sequence + case free.state when 'running' then 2 else 1 end
                   from free
                  where j.id = any(array(select id from free)) and j.id = free.id
                    and j.state = free.state and j.attempt < j.attempts_max
-                returning j.*, free.state as was, free.turn as turned
+                returning j.*, free.state as was, free.place, free.turn as turned
             ), told as (
-                insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, sent)
-                select id, sequence - 1, owner, kind, 'lost', now(), attempt - 1, null, not $6
+                insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
+                select id, sequence - 1, owner, kind, 'lost', now(), attempt - 1, null, failure->>'code', not $6
                   from claimed where was = 'running'
                 union all
-                select id, sequence, owner, kind, 'claimed', now(), attempt, $3, not $6 from claimed
+                select id, sequence, owner, kind, 'claimed', now(), attempt, $3, null, not $6 from claimed
             )
             select ",
             job_columns!(),
@@ -68,12 +71,12 @@ impl Run for Postgres {
         let rows = sqlx::query(concat!(
             "
             with free as (
-                select j.id, j.state, null::bigint as turn
+                select j.id, j.state, null::bigint as place, null::bigint as turn
                   from unnest($1::uuid[], $2::text[]) p (id, owner)
                   join mapae.jobs j on j.id = p.id and j.owner = p.owner
-                 where ((j.state = 'pending' and j.due_at <= now()
-                         and not exists (select from mapae.pauses p where p.lane = j.lane))
+                 where ((j.state = 'pending' and j.due_at <= now())
                         or (j.state = 'running' and j.leased_until <= now()))
+                   and not exists (select from mapae.pauses p where p.lane = j.lane)
                    and not j.cancel_asked and j.attempt < j.attempts_max
                    and (j.deadline is null or j.deadline > now())
                  order by j.id
@@ -87,23 +90,32 @@ impl Run for Postgres {
         .bind(holder.incarnation)
         .bind(as_micros(lease))
         .bind(self.outbox)
+        .bind(serde_json::json!(Failure::lost()))
         .fetch_all(&self.pool)
         .await?;
         let mut run: HashMap<Uuid, Holding> = HashMap::with_capacity(rows.len());
         for row in &rows {
             run.insert(row.try_get("id")?, job_row!(row).holding()?);
         }
-        let rest: Vec<Uuid> = ids.iter().copied().filter(|id| !run.contains_key(id)).collect();
+        let granted: HashMap<Uuid, (Owner, Timestamp)> =
+            run.iter().map(|(id, holding)| (*id, (holding.job.owner.clone(), holding.lease.until))).collect();
+        let rest: Vec<Uuid> = ids.iter().copied().filter(|id| !granted.contains_key(id)).collect();
         let mut others =
             if rest.is_empty() { HashMap::new() } else { self.why_not(&rest, &owners, &ids).await? };
-        Ok(ids
-            .iter()
-            .map(|id| match run.remove(id) {
+        let mut answer = |(id, owner): &(JobId, Owner)| match granted.get(&id.0) {
+            Some((rightful, _)) if rightful != owner => Claim::Foreign,
+            Some((_, until)) => match run.remove(&id.0) {
                 Some(holding) => Claim::Run(Box::new(holding)),
-                // A pointer that stands twice in one batch: its first has the lease now.
-                None => others.remove(id).unwrap_or(Claim::Stale),
-            })
-            .collect())
+                // A pointer that stands twice in one batch: its first has the lease.
+                None => Claim::Busy(*until),
+            },
+            None => match others.get_mut(&(id.0, owner.to_string())) {
+                // What the first of two pointers ended is ended for the second.
+                Some(answers) => std::mem::replace(&mut answers.0, answers.1.clone()),
+                None => Claim::Stale,
+            },
+        };
+        Ok(pointers.iter().map(&mut answer).collect())
     }
 
     async fn claim_rung(
@@ -116,7 +128,7 @@ impl Run for Postgres {
         let rows = sqlx::query(concat!(
             "
             with free as (
-                select x.id, x.state, x.turn
+                select x.id, x.state, q.place, x.turn
                   from unnest($1::text[], $2::bigint[]) with ordinality q (lane, max, place)
                  cross join lateral (
                        select j.id, j.state, j.turn
@@ -127,10 +139,10 @@ impl Run for Postgres {
                         limit q.max
                           for update skip locked) x
                  where not exists (select from mapae.pauses p where p.lane = q.lane)
-                 limit $7
+                 limit $8
             ), ",
             claimed!(),
-            " order by j.turned, j.id",
+            " order by j.place, j.turned, j.id",
         ))
         .bind(lanes.iter().map(|quota| quota.lane.to_string()).collect::<Vec<_>>())
         .bind(lanes.iter().map(|quota| i64::try_from(quota.max).unwrap_or(i64::MAX)).collect::<Vec<_>>())
@@ -138,6 +150,7 @@ impl Run for Postgres {
         .bind(holder.incarnation)
         .bind(as_micros(lease))
         .bind(self.outbox)
+        .bind(serde_json::json!(Failure::lost()))
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
         .fetch_all(&self.pool)
         .await?;
@@ -214,14 +227,14 @@ impl Run for Postgres {
 
 impl Postgres {
     /// For pointers that may not run: settles what their claim was to settle (T3b, T3c), and says where
-    /// each row stands.
+    /// each row stands, to the first of equal pointers and to the others.
     async fn why_not(
         &self,
         rest: &[Uuid],
         owners: &[String],
         ids: &[Uuid],
-    ) -> Result<HashMap<Uuid, Claim>, StoreError> {
-        let ended = sqlx::query(
+    ) -> Result<HashMap<(Uuid, String), (Claim, Claim)>, StoreError> {
+        let rows = sqlx::query(
             "
             with over as (
                 select j.id, j.state,
@@ -231,9 +244,10 @@ impl Postgres {
                             else $6::jsonb end as failure
                   from unnest($1::uuid[], $2::text[]) p (id, owner)
                   join mapae.jobs j on j.id = p.id and j.owner = p.owner
-                 where (j.state = 'running' and j.leased_until <= now()
-                        and (j.cancel_asked or j.attempt >= j.attempts_max or j.deadline <= now()))
-                    or (j.state = 'pending' and j.deadline <= now())
+                 where ((j.state = 'running' and j.leased_until <= now()
+                         and (j.cancel_asked or j.attempt >= j.attempts_max or j.deadline <= now()))
+                        or (j.state = 'pending' and j.deadline <= now()))
+                   and not exists (select from mapae.pauses p where p.lane = j.lane)
                  order by j.id
                    for update of j
             ), ended as (
@@ -260,20 +274,22 @@ impl Postgres {
         .bind(serde_json::json!(Failure::overdue()))
         .fetch_all(&self.pool)
         .await?;
-        let mut answers = HashMap::with_capacity(rest.len());
-        for row in ended {
+        let mut ended = HashMap::with_capacity(rows.len());
+        for row in rows {
             let answer = match state(row.try_get("state")?)? {
                 State::Cancelled => Claim::Cancelled,
                 other => Claim::Finished(other),
             };
-            answers.insert(row.try_get("id")?, answer);
+            ended.insert(row.try_get::<Uuid, _>("id")?, answer);
         }
         let rows = sqlx::query(
             "
-            select j.id, j.state, j.owner = p.owner as ours,
+            select j.id, j.state, p.owner, j.owner = p.owner                      as ours,
                    (extract(epoch from j.due_at) * 1000000)::bigint       as due_at,
                    (extract(epoch from j.leased_until) * 1000000)::bigint as leased_until,
-                   j.due_at > now()                                       as early
+                   j.due_at > now()                                       as early,
+                   j.leased_until > now()                                 as held,
+                   j.delete_asked
               from unnest($1::uuid[], $2::text[]) p (id, owner)
               join mapae.jobs j on j.id = p.id
              where j.id = any($3)
@@ -284,18 +300,28 @@ impl Postgres {
         .bind(rest)
         .fetch_all(&self.pool)
         .await?;
+        let mut answers = HashMap::with_capacity(rows.len());
         for row in rows {
+            let id: Uuid = row.try_get("id")?;
             let until = row.try_get::<Option<i64>, _>("leased_until")?.unwrap_or_default();
-            let answer = match state(row.try_get("state")?)? {
+            let found = state(row.try_get("state")?)?;
+            let again = match found {
                 _ if !row.try_get::<bool, _>("ours")? => Claim::Foreign,
-                State::Running => Claim::Busy(Timestamp::from_micros(until)),
+                State::Running if row.try_get::<Option<bool>, _>("held")? == Some(true) => {
+                    Claim::Busy(Timestamp::from_micros(until))
+                }
                 State::Pending if row.try_get("early")? => {
                     Claim::NotDue(Timestamp::from_micros(row.try_get("due_at")?))
                 }
-                State::Pending => Claim::Paused,
+                State::Running | State::Pending => Claim::Paused,
+                _ if row.try_get("delete_asked")? => Claim::Stale,
                 ended => Claim::Finished(ended),
             };
-            answers.entry(row.try_get("id")?).or_insert(answer);
+            let first = match ended.get(&id) {
+                Some(ended) if again != Claim::Foreign => ended.clone(),
+                _ => again.clone(),
+            };
+            answers.insert((id, row.try_get("owner")?), (first, again));
         }
         Ok(answers)
     }
@@ -305,11 +331,13 @@ impl Postgres {
         if changed > 0 {
             return Ok(());
         }
-        let row = sqlx::query("select state from mapae.jobs where id = $1")
-            .bind(lease.job.0)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(StoreError::from)?;
+        let row = sqlx::query(
+            "select state from mapae.jobs where id = $1 and not (delete_asked and finished_at is not null)",
+        )
+        .bind(lease.job.0)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::from)?;
         let found =
             row.map(|row| row.try_get("state").map_err(StoreError::from).and_then(state)).transpose()?;
         Err(SettleError::LeaseLost(found))
@@ -341,7 +369,7 @@ pub(super) async fn settle(
             select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::jsonb[], $6::jsonb[])
                        as g (id, token, verdict, delay, failure, output)
         ), held as (
-            select g.*, now() + g.delay * interval '1 microsecond' as due,
+            select g.*, j.holder as worker, now() + g.delay * interval '1 microsecond' as due,
                    case when j.cancel_asked then 'cancelled'
                         when g.verdict = 'succeed' then 'succeeded'
                         when g.verdict = 'fail' then 'failed'
@@ -373,7 +401,7 @@ pub(super) async fn settle(
                    sequence     = j.sequence + 1
               from held
              where j.id = any($1) and j.id = held.id and j.token = held.token and j.state = 'running'
-            returning j.id, j.owner, j.kind, j.state, j.sequence, j.started_at, j.settled_by, held.verdict, held.output,
+            returning j.id, j.owner, j.kind, j.state, j.sequence, j.started_at, j.settled_by, held.worker, held.verdict, held.output,
                       held.failure->>'code' as code,
                       j.attempt + case when held.next = 'pending' and held.verdict <> 'retry' then 1 else 0 end as attempt
         ), kept as (
@@ -381,13 +409,13 @@ pub(super) async fn settle(
             select id, output, now() from settled where state = 'succeeded' and output is not null
             on conflict (job) do update set output = excluded.output, stored_at = excluded.stored_at
         ), told as (
-            insert into mapae.events (job, sequence, owner, kind, event, at, attempt, code, sent)
+            insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
             select id, sequence, owner, kind,
                    case when state <> 'pending' then state
                         when verdict = 'retry' then 'retrying'
                         when verdict = 'throttle' then 'throttled'
                         else 'released' end,
-                   now(), attempt, case when state <> 'cancelled' then code end, not $9
+                   now(), attempt, worker, case when state <> 'cancelled' then code end, not $9
               from settled
         )
         select id, state, settled_by from settled
@@ -419,13 +447,15 @@ pub(super) async fn settle(
         .collect();
     let mut found = HashMap::new();
     if !refused.is_empty() {
-        let rows = sqlx::query("select id, state, settled_by from mapae.jobs where id = any($1)")
-            .bind(&refused)
-            .fetch_all(pool)
-            .await?;
+        let rows =
+            sqlx::query("select id, state, settled_by, delete_asked from mapae.jobs where id = any($1)")
+                .bind(&refused)
+                .fetch_all(pool)
+                .await?;
         for row in rows {
+            let buried: bool = row.try_get("delete_asked")?;
             let settled_by: Option<Uuid> = row.try_get("settled_by")?;
-            found.insert(row.try_get::<Uuid, _>("id")?, (state(row.try_get("state")?)?, settled_by));
+            found.insert(row.try_get::<Uuid, _>("id")?, (state(row.try_get("state")?)?, settled_by, buried));
         }
     }
     Ok(ids
@@ -434,9 +464,11 @@ pub(super) async fn settle(
         .map(|(id, token)| match (answers.get(&(*id, *token)), found.get(id)) {
             (Some(state), _) => Ok(*state),
             // Asked before, and the answer was lost: it stands.
-            (None, Some((state, Some(settled_by)))) if settled_by == token => Ok(*state),
-            (None, Some((state, _))) => Err(SettleError::LeaseLost(Some(*state))),
-            (None, None) => Err(SettleError::LeaseLost(None)),
+            (None, Some((state, Some(settled_by), _))) if settled_by == token => Ok(*state),
+            (None, Some((state, _, buried))) if !(*buried && state.is_terminal()) => {
+                Err(SettleError::LeaseLost(Some(*state)))
+            }
+            (None, _) => Err(SettleError::LeaseLost(None)),
         })
         .collect())
 }

@@ -193,9 +193,11 @@ impl View for Postgres {
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let rows = sqlx::query("select state, count(*) as jobs from mapae.jobs group by state")
-            .fetch_all(&self.pool)
-            .await?;
+        let rows = sqlx::query(
+            "select state, count(*) as jobs from mapae.jobs where not delete_asked group by state",
+        )
+        .fetch_all(&self.pool)
+        .await?;
         let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
         for row in rows {
             let found = state(row.try_get("state")?)?;

@@ -1,0 +1,144 @@
+//! Accepting and what people may do.
+
+use async_trait::async_trait;
+
+use super::{Memory, Row, Submission, Tables};
+use crate::job::event::{Event, EventKind, Position};
+use crate::job::name::{JobId, Lane};
+use crate::job::record::NewJob;
+use crate::job::{Life, Refused, State, Step};
+use crate::store::contract::{
+    AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey, Scope, StoreError,
+};
+
+#[async_trait]
+impl Control for Memory {
+    async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError> {
+        let mut tables = self.tables();
+        let at = tables.now();
+        if let Some((key, body)) = job.idempotency.clone() {
+            let named = (job.owner.clone(), key);
+            if let Some(first) = tables.submissions.get(&named) {
+                return match first.body == body {
+                    true => Ok(Accepted { id: first.job, again: true }),
+                    false => Err(AcceptError::KeyReused),
+                };
+            }
+            tables.submissions.insert(named, Submission { body, job: job.id, at });
+        }
+        Ok(tables.accept(job))
+    }
+
+    async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
+        self.tables().control(scope, id, &Step::Cancel)
+    }
+
+    async fn delete(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
+        self.tables().control(scope, id, &Step::Delete).map(drop)
+    }
+
+    async fn redrive(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
+        self.tables().control(scope, id, &Step::Redrive).map(drop)
+    }
+
+    async fn pause(&self, lane: &Lane) -> Result<(), StoreError> {
+        self.tables().paused.insert(lane.clone());
+        Ok(())
+    }
+
+    async fn resume(&self, lane: &Lane) -> Result<(), StoreError> {
+        self.tables().paused.remove(lane);
+        Ok(())
+    }
+
+    async fn add_key(&self, key: NewKey) -> Result<KeyRecord, StoreError> {
+        let mut tables = self.tables();
+        let now = tables.now();
+        let record = KeyRecord {
+            id: key.id,
+            owner: key.owner,
+            scopes: key.scopes,
+            created_at: now,
+            expires_at: key.lifetime.map(|lifetime| now + lifetime),
+            revoked_at: None,
+        };
+        tables.keys.push((key.hash, record.clone()));
+        Ok(record)
+    }
+
+    async fn key(&self, hash: &[u8; 32]) -> Result<Option<KeyRecord>, StoreError> {
+        let tables = self.tables();
+        let now = tables.now();
+        let valid = |record: &KeyRecord| {
+            record.revoked_at.is_none() && record.expires_at.is_none_or(|expires_at| now < expires_at)
+        };
+        let found = tables.keys.iter().find(|(known, record)| known == hash && valid(record));
+        Ok(found.map(|(_, record)| record.clone()))
+    }
+
+    async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
+        Ok(self.tables().keys.iter().map(|(_, record)| record.clone()).collect())
+    }
+
+    async fn revoke_key(&self, id: &str) -> Result<bool, StoreError> {
+        let mut tables = self.tables();
+        let now = tables.now();
+        let Some((_, record)) = tables.keys.iter_mut().find(|(_, record)| record.id == id) else {
+            return Ok(false);
+        };
+        record.revoked_at.get_or_insert(now);
+        Ok(true)
+    }
+}
+
+impl Tables {
+    fn accept(&mut self, new: NewJob) -> Accepted {
+        let now = self.now();
+        let (id, rung) = (new.id, new.rung);
+        let life = Life::accepted(new.run_at.unwrap_or(now), new.retry.attempts, new.deadline);
+        self.events_told += 1;
+        self.events.push(Event {
+            job: id,
+            owner: new.owner.clone(),
+            kind: new.kind.clone(),
+            sequence: life.sequence,
+            event: EventKind::Accepted,
+            at: now,
+            attempt: 0,
+            worker: None,
+            code: None,
+            position: Position { transaction: 0, number: self.events_told },
+        });
+        let row = Row {
+            new,
+            life,
+            turn: 0,
+            created_at: now,
+            started_at: None,
+            finished_at: None,
+            progress: None,
+            failure: None,
+            checkpoints: Vec::new(),
+            output: None,
+        };
+        self.jobs.insert(id, row);
+        if let Some(rung) = rung {
+            let turn = self.turns_of(id).0 + u64::from(rung.place);
+            // Refused where it is not due: a keeper rings it in its time.
+            let _ = self.ring_one(id, turn, rung.again);
+        }
+        Accepted { id, again: false }
+    }
+
+    /// The state the job is in after the step. What is not within the scope is not there.
+    fn control(&mut self, scope: &Scope, id: JobId, step: &Step) -> Result<State, ControlError> {
+        if self.row(scope, id).is_none() {
+            return Err(ControlError::NotFound);
+        }
+        match self.take(id, step, None) {
+            Ok(_) => Ok(self.jobs[&id].life.state()),
+            Err(Refused::Illegal { from, .. }) => Err(ControlError::Conflict(from)),
+            Err(other) => Err(StoreError::Broken(Box::new(other)).into()),
+        }
+    }
+}

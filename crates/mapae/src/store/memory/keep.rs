@@ -1,0 +1,246 @@
+//! Ringing, reaping, telling, pruning.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{Memory, Row, Tables, jitter};
+use crate::job::Refused;
+use crate::job::event::Event;
+use crate::job::lease::Holder;
+use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::{State, Status, Step};
+use crate::store::contract::{Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::row::job_of_file;
+
+#[async_trait]
+impl Keep for Memory {
+    async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
+        Ok(self.tables().ring(plan))
+    }
+
+    async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError> {
+        let mut tables = self.tables();
+        for (job, told) in pointers {
+            tables.rung(*job, *told, age);
+        }
+        Ok(())
+    }
+
+    async fn windows(&self, cap: usize) -> Result<Vec<(Lane, usize)>, StoreError> {
+        let mut windows: BTreeMap<Lane, usize> = BTreeMap::new();
+        for row in self.tables().jobs.values().filter(|row| row.hint().is_some_and(|hint| hint > 0)) {
+            *windows.entry(row.new.lane()).or_default() += 1;
+        }
+        Ok(windows.into_iter().map(|(lane, waiting)| (lane, waiting.min(cap))).collect())
+    }
+
+    async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError> {
+        let tables = self.tables();
+        let now = tables.now();
+        let waiting = |row: &&Row| row.hint() == Some(0) && !tables.paused.contains(&row.new.lane());
+        let waits = tables.jobs.values().filter(waiting).map(|row| row.life.due_at.since(now));
+        Ok(waits.min().filter(|wait| *wait <= horizon))
+    }
+
+    async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError> {
+        Ok(self.tables().reap(max))
+    }
+
+    async fn expire(&self, max: usize) -> Result<usize, StoreError> {
+        let mut tables = self.tables();
+        let ids: Vec<JobId> = tables.jobs.keys().copied().collect();
+        Ok(ids.into_iter().filter(|id| tables.take(*id, &Step::Expire, None).is_ok()).take(max).count())
+    }
+
+    async fn unsent(&self, max: usize) -> Result<Vec<Event>, StoreError> {
+        let tables = self.tables();
+        let mut lowest: BTreeMap<JobId, &Event> = BTreeMap::new();
+        for event in tables.events.iter().filter(|event| !tables.sent.contains(&(event.job, event.sequence)))
+        {
+            lowest.entry(event.job).or_insert(event);
+        }
+        let mut lowest: Vec<&Event> = lowest.into_values().collect();
+        lowest.sort_by_key(|event| event.position);
+        Ok(lowest.into_iter().take(max).cloned().collect())
+    }
+
+    async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError> {
+        self.tables().sent.extend(events);
+        Ok(())
+    }
+
+    async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError> {
+        Ok(self.tables().prune(retention, max))
+    }
+
+    async fn garbage(&self, max: usize) -> Result<Vec<Garbage>, StoreError> {
+        Ok(self.tables().garbage.iter().take(max).cloned().collect())
+    }
+
+    async fn swept(&self, files: &[Garbage]) -> Result<(), StoreError> {
+        self.tables().garbage.retain(|known| files.iter().all(|swept| swept.file != known.file));
+        Ok(())
+    }
+
+    async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError> {
+        let tables = self.tables();
+        let known = |file: &&String| {
+            let row = job_of_file(file).and_then(|job| tables.jobs.get(&JobId(job)));
+            row.is_some_and(|row| row.finished_at.is_none() || row.files().any(|known| known == *file))
+        };
+        Ok(files.iter().filter(known).cloned().collect())
+    }
+}
+
+impl Tables {
+    /// Owners take turns: the first job of each, then the second of each. A job rung before has its
+    /// place in the window already; a new one needs a free place.
+    fn ring(&mut self, plan: &RingPlan) -> Vec<Rung> {
+        let now = self.now();
+        let mut places: BTreeMap<Lane, usize> = BTreeMap::new();
+        let mut waiting: BTreeMap<(Lane, Owner), Vec<&Row>> = BTreeMap::new();
+        for row in self.jobs.values() {
+            let Status::Pending { hint, ring_at } = row.life.status else { continue };
+            let lane = row.new.lane();
+            let place = places.entry(lane.clone()).or_insert(plan.window);
+            *place = place.saturating_sub(usize::from(hint > 0));
+            if row.life.due_at.max(ring_at) <= now && !self.paused.contains(&lane) {
+                waiting.entry((lane, row.new.owner.clone())).or_default().push(row);
+            }
+        }
+        let mut turns: Vec<(usize, &Row)> = Vec::new();
+        for rows in waiting.values_mut() {
+            rows.sort_by_key(|row| (row.life.due_at, row.new.id));
+            turns.extend(rows.iter().copied().enumerate());
+        }
+        turns.sort_by_key(|(turn, row)| (*turn, row.life.due_at, row.new.id));
+        let mut chosen: Vec<JobId> = Vec::new();
+        for (_, row) in turns {
+            if chosen.len() == plan.max {
+                break;
+            }
+            let place = places.get_mut(&row.new.lane()).expect("each lane was counted");
+            if row.hint() == Some(0) && *place == 0 {
+                continue;
+            }
+            *place -= usize::from(row.hint() == Some(0));
+            chosen.push(row.new.id);
+        }
+        chosen
+            .into_iter()
+            .map(|id| {
+                let (base, waiting) = self.turns_of(id);
+                self.ring_one(id, base + waiting + 1, plan.again)
+                    .expect("only jobs whose time has come were chosen")
+            })
+            .collect()
+    }
+
+    /// The lowest turn waiting in the job's lane, and how many of its owner's jobs wait there.
+    pub(super) fn turns_of(&self, id: JobId) -> (u64, u64) {
+        let new = &self.jobs[&id].new;
+        let there = |row: &&Row| row.hint().is_some_and(|hint| hint > 0) && row.new.lane() == new.lane();
+        let base = self.jobs.values().filter(there).map(|row| row.turn).min().unwrap_or(0);
+        let owners = self.jobs.values().filter(there).filter(|row| row.new.owner == new.owner).count();
+        (base, owners as u64)
+    }
+
+    /// Rings; a job that is rung already keeps its turn.
+    pub(super) fn ring_one(&mut self, id: JobId, turn: u64, again: Duration) -> Result<Rung, Refused> {
+        self.take(id, &Step::Ring { again }, None)?;
+        let row = self.jobs.get_mut(&id).expect("it has just been rung");
+        let hint = row.hint().expect("a job that is rung is pending");
+        if hint == 1 {
+            row.turn = turn;
+        }
+        Ok(Rung {
+            job: id,
+            owner: row.new.owner.clone(),
+            lane: row.new.lane(),
+            hint,
+            trace: row.new.trace.clone(),
+        })
+    }
+
+    /// A pointer that carried the hint `told` is with the broker. Its row may not have been marked yet:
+    /// whoever accepts a job publishes first and marks after.
+    fn rung(&mut self, id: JobId, told: u32, age: Duration) {
+        let now = self.now();
+        let Some(row) = self.jobs.get_mut(&id) else { return };
+        if row.life.due_at <= now
+            && let Status::Pending { hint, ring_at } = &mut row.life.status
+            && *hint <= told
+        {
+            if *hint == 0 {
+                row.turn = 0;
+            }
+            *hint = told;
+            *ring_at = now + age.saturating_mul(1 << told.saturating_sub(1).min(20));
+        }
+    }
+
+    fn reap(&mut self, max: usize) -> Vec<(JobId, Kind)> {
+        let running: Vec<JobId> = self
+            .jobs
+            .values()
+            .filter(|row| row.life.state() == State::Running)
+            .map(|row| row.new.id)
+            .collect();
+        let mut reaped = Vec::new();
+        for id in running {
+            if reaped.len() == max {
+                break;
+            }
+            let row = &self.jobs[&id];
+            let Status::Running { holder, .. } = &row.life.status else { continue };
+            let gone = self.is_gone(holder);
+            let delay = row.new.retry.backoff.wait_after_loss(row.life.attempt, jitter());
+            let kind = row.new.kind.clone();
+            if self.take(id, &Step::Reap { gone, delay }, None).is_ok() {
+                reaped.push((id, kind));
+            }
+        }
+        reaped
+    }
+
+    /// Whether this life of a worker is known to be over. Of one that never joined nothing is known.
+    fn is_gone(&self, holder: &Holder) -> bool {
+        self.workers.get(&holder.name).is_some_and(|worker| worker.row.holder != *holder || !worker.present)
+    }
+
+    fn all_sent(&self, id: JobId) -> bool {
+        let mut told = self.events.iter().filter(|event| event.job == id);
+        told.all(|event| self.sent.contains(&(id, event.sequence)))
+    }
+
+    fn prune(&mut self, retention: &Retention, max: usize) -> Pruned {
+        let now = self.now();
+        let mut pruned = Pruned::default();
+        let ended: Vec<JobId> =
+            self.jobs.values().filter(|row| row.finished_at.is_some()).map(|row| row.new.id).collect();
+        for id in ended {
+            let row = &self.jobs[&id];
+            let kept = if row.life.state() == State::Failed { retention.failed } else { retention.finished };
+            let past = row.finished_at.is_some_and(|at| at + kept <= now);
+            if pruned.buried + pruned.expired == max || !(past || row.life.delete_asked && self.all_sent(id))
+            {
+                continue;
+            }
+            let row = self.jobs.remove(&id).expect("it was just looked at");
+            self.discard(row.files().map(str::to_owned).collect::<Vec<_>>());
+            let sent = &self.sent;
+            self.events.retain(|event| event.job != id || !sent.contains(&(id, event.sequence)));
+            self.sent.retain(|(job, _)| *job != id);
+            if row.life.delete_asked {
+                pruned.buried += 1;
+            } else {
+                pruned.expired += 1;
+            }
+        }
+        self.submissions.retain(|_, submission| now < submission.at + retention.memory);
+        self.workers.retain(|_, worker| worker.present || now < worker.row.seen_at + retention.memory);
+        pruned
+    }
+}

@@ -1,0 +1,84 @@
+//! PostgreSQL on the bench: one database a harness, emptied between stores.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mapae::store::Postgres;
+use mapae::store::contract::Store;
+use sqlx::PgPool;
+
+use super::Harness;
+use crate::site;
+
+/// Every column that holds a moment.
+const MOMENTS: [(&str, &[&str]); 9] = [
+    ("jobs", &["created_at", "due_at", "deadline", "started_at", "finished_at", "leased_until", "ring_at"]),
+    ("results", &["stored_at"]),
+    ("checkpoints", &["at"]),
+    ("events", &["at"]),
+    ("idempotency", &["created_at"]),
+    ("tombstones", &["at"]),
+    ("garbage", &["since"]),
+    ("pauses", &["at"]),
+    ("keys", &["created_at", "expires_at", "revoked_at"]),
+];
+
+pub(super) struct InPostgres {
+    store: Arc<Postgres>,
+    pool: PgPool,
+    shifted: Mutex<Duration>,
+}
+
+impl InPostgres {
+    pub(super) async fn new(server: &str) -> Self {
+        let url = site::fresh(server).await;
+        let store = Arc::new(Postgres::open(&url, true).await.unwrap());
+        store.migrate().await.unwrap();
+        let pool = PgPool::connect_lazy(&url).unwrap();
+        Self { store, pool, shifted: Mutex::default() }
+    }
+
+    async fn run(&self, statement: String) {
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&self.pool).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl Harness for InPostgres {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn walks(&self) -> u64 {
+        2_000
+    }
+
+    async fn fresh(&self) -> Arc<dyn Store> {
+        let mut tables: Vec<String> =
+            MOMENTS.iter().map(|(table, _)| format!("delete from mapae.{table};")).collect();
+        tables.push("delete from mapae.workers;".into());
+        // Rows that others refer to go last.
+        tables.reverse();
+        for statement in tables {
+            self.run(statement).await;
+        }
+        *self.shifted.lock().unwrap() = Duration::ZERO;
+        self.store.clone()
+    }
+
+    async fn pass(&self, by: Duration) {
+        for (table, columns) in MOMENTS {
+            let moved: Vec<String> = columns
+                .iter()
+                .map(|column| format!("{column} = {column} - interval '{} seconds'", by.as_secs()))
+                .collect();
+            self.run(format!("update mapae.{table} set {}", moved.join(", "))).await;
+        }
+        *self.shifted.lock().unwrap() += by;
+    }
+
+    fn shifted(&self) -> Duration {
+        *self.shifted.lock().unwrap()
+    }
+}
