@@ -1,8 +1,13 @@
-//! What is let in, decided before a body is read: so many uploads, so many bytes, so many streams.
+//! What is let in, decided before a body is read: so many uploads, so many bytes, so many streams, so
+//! many waiting jobs of one owner.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use mapae::job::name::{Lane, Owner};
+use mapae::store::contract::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::{self, Problem};
@@ -11,12 +16,20 @@ use crate::config::Limits;
 /// What an upload of unannounced size is counted as.
 const UNANNOUNCED: u64 = 64 << 20;
 
+/// How long a count of waiting jobs is believed.
+const COUNTED: Duration = Duration::from_secs(1);
+
+/// Counts remembered; beyond that all are forgotten.
+const COUNTS_MAX: usize = 10_000;
+
 pub(super) struct Admission {
     uploads: Arc<Semaphore>,
     uploading: Arc<AtomicU64>,
     uploading_max: u64,
     upload_max: u64,
     streams: Arc<Semaphore>,
+    waiting: Mutex<HashMap<(Lane, Owner), (Instant, usize)>>,
+    pending_max: usize,
 }
 
 /// An upload that was let in; its place is free again when this is dropped.
@@ -40,6 +53,8 @@ impl Admission {
             uploading_max: limits.uploading,
             upload_max: limits.upload,
             streams: Arc::new(Semaphore::new(limits.streams)),
+            waiting: Mutex::default(),
+            pending_max: limits.pending,
         }
     }
 
@@ -62,6 +77,33 @@ impl Admission {
 
     pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.streams.clone().try_acquire_owned().map_err(|_| overloaded())
+    }
+
+    /// Lets one more job of the owner into the lane, or says that there are enough. Exact to within what
+    /// other processes accept in a second.
+    pub(super) async fn pending(&self, store: &dyn Store, lane: Lane, owner: Owner) -> Result<(), Problem> {
+        let key = (lane, owner);
+        if !self.is_counted(&key) {
+            let count = store.waiting(&key.0, &key.1, self.pending_max).await?;
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if waiting.len() >= COUNTS_MAX {
+                waiting.clear();
+            }
+            waiting.insert(key.clone(), (Instant::now(), count));
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, count)) = waiting.get_mut(&key) else { return Ok(()) };
+        if *count >= self.pending_max {
+            let detail = format!("At most {} may wait in the lane {}.", self.pending_max, key.0);
+            return Err(Problem::from(&problem::TOO_MANY_PENDING).detail(detail).retry_after(30));
+        }
+        *count += 1;
+        Ok(())
+    }
+
+    fn is_counted(&self, key: &(Lane, Owner)) -> bool {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.get(key).is_some_and(|(at, _)| at.elapsed() < COUNTED)
     }
 
     pub(super) fn too_large(&self) -> Problem {

@@ -12,7 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use mapae::blob::{BlobError, PutLimits};
-use mapae::job::name::{JobId, Kind, Owner};
+use mapae::job::name::{Class, JobId, Kind, Lane, Owner};
 use mapae::job::record::{NewJob, PARAMS_BYTES_MAX};
 use serde::Deserialize;
 use serde_json::Value;
@@ -81,10 +81,12 @@ pub(super) async fn upload(
     let headers = request.headers().clone();
     let idempotency = idempotency_key(&headers)?;
     let owner = caller.identity.owner_of_new(query.owner.as_deref())?;
+    let mut form = Form::of_query(query)?;
+    let lane = Lane { kind: form.kind.clone(), class: Class::Normal };
+    api.admission.pending(&*caller.runtime.store, lane, owner.clone()).await?;
     let _place = api.admission.upload(content_length(&headers))?;
 
     let id = JobId::new();
-    let mut form = Form::of_query(query)?;
     let mut taken = if is_multipart(&headers) {
         form.read(&api, &caller.runtime, id, request).await?
     } else {

@@ -68,6 +68,7 @@ pub(super) async fn submit(
     let idempotency = idempotency_key(&headers)?;
     let fingerprint = submission.fingerprint();
     let mut job = submission.read(&api, &caller)?;
+    api.admission.pending(&*caller.runtime.store, job.lane(), job.owner.clone()).await?;
     job.trace = trace(&headers);
     job.idempotency = idempotency.map(|key| (key, fingerprint));
     let kept = accept(&api, &caller.runtime, job).await?;

@@ -214,7 +214,7 @@ fn a_document_goes_through_a_server_and_its_client() {
     let events: Vec<&str> = watched.lines().map(|line| line.split("  ").nth(2).unwrap()).collect();
     assert_eq!(events, ["accepted", "claimed", "stage", "succeeded"]);
     assert!(server.run(path, &["job", "show", id]).ok().contains("예산.csv"));
-    assert!(server.run(path, &["workers"]).ok().contains("consuming"));
+    assert!(server.run(path, &["workers"]).ok().contains("document.analyze"));
     assert!(server.run(path, &["queue", "show"]).ok().contains("document.analyze"));
     let dead = server.run(path, &["dead", "list", "--output", "id"]).ok();
     assert_eq!(dead.lines().count(), 1);

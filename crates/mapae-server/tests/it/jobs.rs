@@ -328,6 +328,29 @@ async fn dead_letters_are_listed_and_redriven_by_id_or_filter() {
 }
 
 #[tokio::test]
+async fn an_owner_with_too_many_waiting_jobs_is_told_to_wait_and_others_are_not() {
+    let site = Site::with("[limits]\npending = 2\n[broker]\nwindow = 1").await;
+    let acme = site.key(Some("acme"), &["jobs:write"]).await;
+    let other = site.key(Some("other"), &["jobs:write"]).await;
+    // The first is offered at once and does not count; the next two wait.
+    let submit = async |key: &str, kind: &str| site.post(key, "/v1/jobs", json!({ "kind": kind })).await;
+    let mut accepted = 0;
+    let refused = loop {
+        let answer = submit(&acme, "work").await;
+        if answer.status != 202 {
+            break answer;
+        }
+        accepted += 1;
+        assert!(accepted < 10);
+    };
+    assert_eq!((refused.status, refused.problem().as_str()), (429, "too-many-pending"));
+    assert!((2..=3).contains(&accepted), "{accepted}");
+    assert_eq!(refused.header("retry-after"), "30");
+    assert_eq!(submit(&other, "work").await.status, 202);
+    assert_eq!(submit(&acme, "other.work").await.status, 202);
+}
+
+#[tokio::test]
 async fn a_waiting_job_says_what_it_waits_for() {
     let site = Site::new().await;
     let key = site.admin().await;
