@@ -18,6 +18,7 @@ mod figures;
 mod health;
 mod jobs;
 mod lanes;
+mod linger;
 pub mod metrics;
 mod model;
 pub mod problem;
@@ -190,6 +191,7 @@ fn finished(router: Router<Api>, api: Api) -> Router {
         // Every call that reads a body has its own limit.
         .layer(axum::extract::DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(problem::speak))
+        .layer(axum::middleware::from_fn(linger::linger))
         .with_state(api)
 }
 

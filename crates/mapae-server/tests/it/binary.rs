@@ -270,6 +270,23 @@ fn exit_codes_say_what_went_wrong() {
 }
 
 #[test]
+fn a_client_that_is_still_sending_gets_to_read_why_it_is_refused() {
+    use std::io::Write;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::dev(folder.path(), &[]);
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let bytes = 32 << 20;
+    write!(stream, "POST /v1/documents HTTP/1.1\r\nHost: x\r\nContent-Length: {bytes}\r\n\r\n").unwrap();
+    // As a simple client does: everything is sent before anything is read.
+    stream.write_all(&vec![b'x'; bytes]).unwrap();
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 401");
+}
+
+#[test]
 fn keys_are_shown_once_let_in_and_can_be_revoked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

@@ -1,14 +1,16 @@
 //! Uploads: both must be durable before an answer, and nothing is left of what was refused.
 
 use std::io;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Method;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use serde_json::json;
+use tokio::sync::Notify;
 
-use super::site::{Answer, Site, request, until};
+use super::site::{Answer, PATIENCE, Site, request, until};
 
 const BOUNDARY: &str = "----boundary";
 
@@ -152,29 +154,32 @@ async fn the_same_file_under_one_idempotency_key_is_one_job_and_one_file() {
     until("only the first file is left", async || site.originals().len() == 1).await;
 }
 
+/// A body of which nothing ever comes, and what tells that somebody wanted to read it.
+fn asked_for() -> (Arc<Notify>, Body) {
+    let asked = Arc::new(Notify::new());
+    let told = asked.clone();
+    let silent = stream::poll_fn(move |_| {
+        told.notify_one();
+        std::task::Poll::<Option<io::Result<Bytes>>>::Pending
+    });
+    (asked, Body::from_stream(silent))
+}
+
 #[tokio::test]
 async fn an_upload_too_many_is_turned_away_before_its_body_is_read() {
     let site = Site::with("[limits]\nuploads = 1").await;
     let key = site.admin().await;
-    let first = request(Method::POST, &key, "/v1/documents?name=a.csv");
-    let under_way = site.send(first.body(Body::from_stream(stream::pending::<io::Result<Bytes>>())).unwrap());
-    let unread = Body::from_stream(stream::poll_fn(|_| -> std::task::Poll<Option<io::Result<Bytes>>> {
-        panic!("the body was read")
-    }));
-    let mut unread = Some(unread);
+    let (asked, silent) = asked_for();
+    let first = site.send(request(Method::POST, &key, "/v1/documents?name=a.csv").body(silent).unwrap());
     let turned_away = async {
-        // Until the first one is in.
-        until("the second is turned away", async || {
-            let second = raw(&site, &key, "/v1/documents?name=b.csv", Body::empty()).await;
-            second.status == 503 && second.problem() == "overloaded"
-        })
-        .await;
-        let answer = raw(&site, &key, "/v1/documents?name=b.csv", unread.take().unwrap()).await;
-        assert_eq!((answer.status, answer.header("retry-after")), (503, "10"));
+        asked.notified().await;
+        let answer = raw(&site, &key, "/v1/documents?name=b.csv", asked_for().1).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (503, "overloaded"));
+        assert_eq!(answer.header("retry-after"), "10");
     };
     tokio::select! {
-        _ = under_way => panic!("an upload without an end has ended"),
-        () = turned_away => {}
+        _ = first => panic!("an upload without an end has ended"),
+        turned_away = tokio::time::timeout(PATIENCE, turned_away) => turned_away.unwrap(),
     }
     let announced = request(Method::POST, &key, "/v1/documents").header("content-length", u64::MAX / 2);
     assert_eq!(site.answer(announced.body(Body::empty()).unwrap()).await.problem(), "body-too-large");
