@@ -200,7 +200,9 @@ fn agrees(cell: &Cell, expected: &serde_json::Value) -> bool {
         ("d", Some(Value::Time(t))) => {
             let full = if t.contains('T') { t.clone() } else { format!("{t}T00:00:00") };
             // The other readers agree to the second.
-            expected.as_str().is_some_and(|e| full == e || full.strip_prefix(e).is_some_and(|f| f.starts_with('.')))
+            expected
+                .as_str()
+                .is_some_and(|e| full == e || full.strip_prefix(e).is_some_and(|f| f.starts_with('.')))
         }
         ("t", Some(Value::Time(t))) => expected.as_str() == Some(t),
         ("s", _) => expected.as_str() == Some(&cell.text),
@@ -258,7 +260,8 @@ fn passwords(index: &Path) -> HashMap<String, String> {
 
 fn listed(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
-    let wanted = |p: &PathBuf| p.is_file() && (extension.is_empty() || p.extension().is_some_and(|e| e == extension));
+    let wanted =
+        |p: &PathBuf| p.is_file() && (extension.is_empty() || p.extension().is_some_and(|e| e == extension));
     let mut paths: Vec<PathBuf> = entries.filter(wanted).collect();
     paths.sort();
     paths

@@ -21,20 +21,24 @@ use std::fs::File;
 use std::io::Seek;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitStatus;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use rustix::process::Signal;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::process::Child;
 
 use crate::document::Document;
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 pub use inside::child_main;
+use spawn::Group;
 
 /// The first argument of a program that is to be a child.
 pub const ARGUMENT: &str = "document-child";
+
+/// Bytes of a name, media type or password; what is longer was never meant to be one.
+const WORD_MAX: usize = 4096;
 
 /// What a caller knows about a file.
 #[derive(Clone, Default)]
@@ -91,16 +95,18 @@ impl DocumentReader {
             Err(_) => return Err(DocumentError::Unavailable),
         }
         file.rewind().map_err(|_| DocumentError::Unavailable)?;
+        if request.password.as_ref().is_some_and(|password| password.len() > WORD_MAX) {
+            return Err(DocumentError::PasswordWrong);
+        }
         let order = wire::Order {
-            name: request.name,
-            media_type: request.media_type,
+            name: ending(&request.name).to_owned(),
+            media_type: request.media_type.filter(|media_type| media_type.len() <= WORD_MAX),
             password: request.password,
             limits: limits.clone(),
         };
         let order = wire::framed(&order).map_err(|_| DocumentError::Unavailable)?;
-        let (child, socket) =
-            spawn::spawn(&self.program, file).await.map_err(|_| DocumentError::Unavailable)?;
-        let mut group = Group::of(child)?;
+        let started = tokio::time::timeout(limits.wall, spawn::spawn(&self.program, file)).await;
+        let Ok(Ok((mut group, socket))) = started else { return Err(DocumentError::Unavailable) };
         let conversation = converse(&mut group, socket, &order, limits);
         let ended = match tokio::time::timeout(limits.wall, conversation).await {
             Ok(ended) => ended?,
@@ -118,6 +124,11 @@ impl DocumentReader {
             Ended::Died { status, out_of_memory } => Err(cause_of_death(status, out_of_memory)),
         }
     }
+}
+
+/// The end of a name, where its extension is.
+fn ending(name: &str) -> &str {
+    &name[name.ceil_char_boundary(name.len().saturating_sub(WORD_MAX))..]
 }
 
 /// How a conversation with a child ended.
@@ -139,31 +150,45 @@ async fn converse(
     limits: &Limits,
 ) -> Result<Ended, DocumentError> {
     let errors = group.child.stderr.take();
-    let exchange = async {
-        tokio::io::AsyncWriteExt::write_all(&mut socket, order).await?;
-        let length = socket.read_u64().await?;
-        if length > limits.output_bytes {
-            return Ok(Err(()));
-        }
-        // The length is a claim; memory grows with what really comes.
-        let mut answer = Vec::new();
-        (&mut socket).take(length).read_to_end(&mut answer).await?;
-        std::io::Result::Ok(if answer.len() as u64 == length { Ok(Some(answer)) } else { Ok(None) })
-    };
-    let (answer, out_of_memory) = tokio::join!(exchange, async {
+    let mut answer = pin!(exchange(&mut socket, order, limits));
+    let mut out_of_memory = pin!(async {
         match errors {
             Some(errors) => says_out_of_memory(errors).await,
             None => false,
         }
     });
+    // Both at once: a child that fills the one must not wait for the other. A whole answer is enough.
+    let (answer, out_of_memory) = tokio::select! {
+        answer = &mut answer => match answer {
+            Ok(ended) => return Ok(ended),
+            Err(_) => (None, out_of_memory.await),
+        },
+        said = &mut out_of_memory => (answer.await.ok(), said),
+    };
     match answer {
-        Ok(Ok(Some(answer))) => return Ok(Ended::Answered(answer)),
-        Ok(Err(())) => return Ok(Ended::TooLong),
+        Some(ended) => Ok(ended),
         // Cut off, or never begun: how the child ended says why.
-        Ok(Ok(None)) | Err(_) => {}
+        None => match group.child.wait().await {
+            Ok(status) => Ok(Ended::Died { status, out_of_memory }),
+            Err(_) => Err(DocumentError::Unavailable),
+        },
     }
-    let status = group.child.wait().await.map_err(|_| DocumentError::Unavailable)?;
-    Ok(Ended::Died { status, out_of_memory })
+}
+
+async fn exchange(socket: &mut UnixStream, order: &[u8], limits: &Limits) -> std::io::Result<Ended> {
+    socket.write_all(order).await?;
+    let length = socket.read_u64().await?;
+    if length > limits.output_bytes {
+        return Ok(Ended::TooLong);
+    }
+    // The length is a claim; memory grows with what really comes.
+    let mut answer = Vec::new();
+    socket.take(length).read_to_end(&mut answer).await?;
+    if answer.len() as u64 == length {
+        Ok(Ended::Answered(answer))
+    } else {
+        Err(std::io::ErrorKind::UnexpectedEof.into())
+    }
 }
 
 /// Whether the standard library's words on a failed allocation come first. All else is thrown away.
@@ -185,28 +210,6 @@ fn cause_of_death(status: ExitStatus, out_of_memory: bool) -> DocumentError {
         DocumentError::TooSlow
     } else {
         DocumentError::Crashed
-    }
-}
-
-/// The child with everything it may have started, killed when dropped.
-struct Group {
-    child: Child,
-    id: Pid,
-}
-
-impl Group {
-    fn of(child: Child) -> Result<Self, DocumentError> {
-        let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        id.map(|id| Self { child, id }).ok_or(DocumentError::Unavailable)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Once waited for, the number may belong to somebody else.
-        if self.child.id().is_some() {
-            let _ = kill_process_group(self.id, Signal::KILL);
-        }
     }
 }
 

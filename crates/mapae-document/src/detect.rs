@@ -16,6 +16,8 @@ pub enum Kind {
     Csv,
     Tsv,
     Text,
+    /// An Office document inside an encrypted container; what it is shows when it has been opened.
+    Protected,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             Self::Csv => "text/csv",
             Self::Tsv => "text/tab-separated-values",
             Self::Text => "text/plain",
+            Self::Protected => "application/x-ole-storage",
         }
     }
 
@@ -55,8 +58,8 @@ enum Found {
     Text,
     /// A known kind that is not read.
     Unsupported,
-    /// An encrypted office document, whose kind is inside the encryption.
-    Encrypted,
+    /// An encrypted Office document.
+    Protected,
     Unknown,
 }
 
@@ -79,11 +82,9 @@ pub fn detect(name: &str, declared: Option<&str>, data: &[u8]) -> Result<Kind, D
         (Found::Text, Claim::Kind(said)) if said.is_text() => Ok(said),
         (Found::Text, Claim::Kind(_)) => Err(damaged_or_mismatch(data)),
         (Found::Text, Claim::Other | Claim::Nothing) => Err(DocumentError::Unsupported),
-        (Found::Encrypted, Claim::Kind(Kind::Xlsx | Kind::Xlsb | Kind::Xls) | Claim::Nothing) => {
-            Err(DocumentError::EncryptionUnsupported)
-        }
-        (Found::Encrypted, Claim::Other) => Err(DocumentError::Unsupported),
-        (Found::Encrypted, Claim::Kind(_)) => Err(DocumentError::Mismatch),
+        (Found::Protected, Claim::Kind(Kind::Xlsx | Kind::Xlsb) | Claim::Nothing) => Ok(Kind::Protected),
+        (Found::Protected, Claim::Other) => Err(DocumentError::Unsupported),
+        (Found::Protected, Claim::Kind(_)) => Err(DocumentError::Mismatch),
         (Found::Unsupported, Claim::Kind(_)) => Err(DocumentError::Mismatch),
         (Found::Unsupported, _) => Err(DocumentError::Unsupported),
         (Found::Unknown, Claim::Kind(_)) => Err(DocumentError::Damaged),
@@ -138,21 +139,19 @@ fn found(data: &[u8]) -> Found {
     if matches!(data, [0x09, 0x00 | 0x02 | 0x04 | 0x08, 0x04..=0x10, 0x00, ..]) {
         return Found::Unsupported;
     }
-    const OTHERS: [&[u8]; 9] = [
-        b"\x89PNG",
-        b"\xff\xd8\xff",
-        b"GIF8",
-        b"II*\0",
-        b"MM\0*",
-        b"BM",
-        b"RIFF",
-        b"{\\rtf",
-        b"HWP Document File",
-    ];
-    if OTHERS.iter().any(|magic| data.starts_with(magic)) {
-        return Found::Unsupported;
+    const TEXTUAL: [&[u8]; 2] = [b"{\\rtf", b"HWP Document File"];
+    // A table may well begin with these letters, so they count only in what is not text.
+    const BINARY: [&[u8]; 7] = [b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"BM", b"RIFF"];
+    let starts = |magics: &[&[u8]]| magics.iter().any(|magic| data.starts_with(magic));
+    if starts(&TEXTUAL) {
+        Found::Unsupported
+    } else if is_text(data) {
+        Found::Text
+    } else if starts(&BINARY) {
+        Found::Unsupported
+    } else {
+        Found::Unknown
     }
-    if is_text(data) { Found::Text } else { Found::Unknown }
 }
 
 fn found_in_zip(data: &[u8]) -> Found {
@@ -191,7 +190,7 @@ fn found_in_compound_file(data: &[u8]) -> Found {
     if has("/Workbook") || has("/Book") {
         Found::Kind(Kind::Xls)
     } else if has("/EncryptedPackage") || has("/EncryptionInfo") {
-        Found::Encrypted
+        Found::Protected
     } else {
         Found::Unsupported
     }

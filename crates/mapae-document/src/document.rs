@@ -30,7 +30,8 @@ pub struct Document {
     pub tables: Option<Vec<Table>>,
     pub keywords: Option<Vec<Keyword>>,
     pub intents: Option<Vec<Intent>>,
-    /// Everything readable in reading order. Offsets elsewhere count characters (Unicode scalar values) of it.
+    /// Everything readable in reading order: pages that have text, with an empty line between them, or sheets,
+    /// a line for a row. Offsets elsewhere count characters (Unicode scalar values) of it.
     pub text: String,
     /// What was left out or is doubtful; an empty list means nothing was.
     pub warnings: Vec<Warning>,

@@ -7,7 +7,8 @@
 //! - [`limits`], [`error`]: how much it may take, and why it could not be read
 //! - [`child`]: the road of a caller: a file in, a document or an error out
 //! - [`detect`]: what a file is, by its bytes and its name
-//! - `read`: bytes to document, inside the child;  `pdf`, `sheet`: the formats;  `language`: ko or en
+//! - `read`: bytes to document, inside the child;  `decrypt`: workbooks with a password;  `pdf`, `sheet`: the
+//!   formats;  `language`: ko or en
 //! - [`output`]: the folder that `mapae analyze` writes
 
 pub mod child;
@@ -17,6 +18,7 @@ pub mod error;
 pub mod limits;
 pub mod output;
 
+mod decrypt;
 mod language;
 mod pdf;
 mod read;

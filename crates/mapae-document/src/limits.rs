@@ -33,7 +33,7 @@ pub struct Limits {
     pub unpack_ratio: u64,
     /// Bytes of the answer of the child process.
     pub output_bytes: u64,
-    /// Address space of the child process, bytes.
+    /// Address space of the child process, bytes. Under 256 MiB a child may not be able to begin.
     pub memory_bytes: u64,
     /// Processor time of the child process, seconds.
     pub cpu_seconds: u64,

@@ -20,12 +20,17 @@ use crate::document::{Document, Table};
 /// Cells of a CSV file, most of them perhaps empty: a sparse table over this is written as JSON only.
 const CSV_CELLS_MAX: u64 = 20_000_000;
 
+/// Cells up to which JSON is laid out for people; beyond, nobody reads it and the layout triples it.
+const PRETTY_CELLS_MAX: usize = 50_000;
+
 /// Writes `document` into `folder`, which is made if it is not there; files of these names are replaced.
 pub fn write(document: &Document, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    json(document, &folder.join("document.json"))?;
+    let cells = document.tables.iter().flatten().map(|table| table.cells.len()).sum::<usize>();
+    let pretty = cells <= PRETTY_CELLS_MAX;
+    json(document, pretty, &folder.join("document.json"))?;
     fs::write(folder.join("text.md"), markdown(document))?;
-    json(&document.intents, &folder.join("intents.json"))?;
+    json(&document.intents, true, &folder.join("intents.json"))?;
     let tables = folder.join("tables");
     if tables.exists() {
         // Tables of an earlier run would look like tables of this one.
@@ -33,7 +38,7 @@ pub fn write(document: &Document, folder: &Path) -> io::Result<()> {
     }
     for table in document.tables.iter().flatten() {
         fs::create_dir_all(&tables)?;
-        json(table, &tables.join(format!("{:02}.json", table.id)))?;
+        json(table, pretty, &tables.join(format!("{:02}.json", table.id)))?;
         if u64::from(table.rows) * u64::from(table.columns) <= CSV_CELLS_MAX {
             let mut file = BufWriter::new(File::create(tables.join(format!("{:02}.csv", table.id)))?);
             csv(table, &mut file)?;
@@ -43,9 +48,13 @@ pub fn write(document: &Document, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn json(value: &impl Serialize, path: &Path) -> io::Result<()> {
+fn json(value: &impl Serialize, pretty: bool, path: &Path) -> io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
-    serde_json::to_writer_pretty(&mut file, value)?;
+    if pretty {
+        serde_json::to_writer_pretty(&mut file, value)?;
+    } else {
+        serde_json::to_writer(&mut file, value)?;
+    }
     file.write_all(b"\n")?;
     file.flush()
 }

@@ -4,6 +4,7 @@
 //! is only glyphs and their places; lines, words and reading order are made here, so that another parser
 //! would give the same text. Tables are not looked for here.
 
+mod cmaps;
 mod glyphs;
 mod hayro;
 mod lines;

@@ -8,7 +8,7 @@ use crate::detect::{Kind, detect};
 use crate::document::{Document, Format, Page, Source, Stage};
 use crate::error::DocumentError;
 use crate::limits::Limits;
-use crate::{language, pdf, sheet};
+use crate::{decrypt, language, pdf, sheet};
 
 /// What is read, and what helps to read it.
 pub(crate) struct Input {
@@ -20,13 +20,20 @@ pub(crate) struct Input {
 
 pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentError> {
     let begun = Instant::now();
+    let (bytes, sha256) = (input.data.len() as u64, hex(&Sha256::digest(&input.data)));
     let kind = detect(&input.name, input.media_type.as_deref(), &input.data)?;
+    let (kind, data) = if kind == Kind::Protected {
+        let inside = decrypt::package(&input.data, input.password.as_deref())?;
+        (detect(&input.name, input.media_type.as_deref(), &inside)?, inside)
+    } else {
+        (kind, input.data)
+    };
     let mut document = Document {
         format: Format::V1,
         source: Source {
             name: base_name(&input.name).to_owned(),
-            bytes: input.data.len() as u64,
-            sha256: hex(&Sha256::digest(&input.data)),
+            bytes,
+            sha256,
             media_type: kind.media_type().to_owned(),
         },
         language: None,
@@ -42,18 +49,20 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
     };
     match kind {
         Kind::Pdf => {
-            let (pages, warnings) = pdf::read(input.data, input.password.as_deref(), limits)?;
+            let (pages, warnings) = pdf::read(data, input.password.as_deref(), limits)?;
             document.text = joined(&pages);
             document.pages = Some(pages);
             document.warnings = warnings;
         }
         Kind::Text => {
-            let (text, warnings) = sheet::text::decode(&input.data);
+            let (text, warnings) = sheet::text::decode(&data);
             document.text = text;
             document.warnings = warnings;
         }
+        // A container inside the container.
+        Kind::Protected => return Err(DocumentError::Damaged),
         Kind::Xlsx | Kind::Xls | Kind::Xlsb | Kind::Ods | Kind::Csv | Kind::Tsv => {
-            let book = sheet::read(kind, &input.data, base_name(&input.name), limits)?;
+            let book = sheet::read(kind, &data, base_name(&input.name), limits)?;
             document.sheets = Some(book.sheets);
             document.tables = Some(book.tables);
             document.text = book.text;

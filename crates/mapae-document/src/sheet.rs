@@ -15,6 +15,8 @@ mod value;
 mod workbook;
 mod xls;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::detect::Kind;
 use crate::document::{Sheet, Table, Warning};
 use crate::error::DocumentError;
@@ -31,13 +33,19 @@ pub(crate) struct Book {
 pub(crate) fn read(kind: Kind, data: &[u8], name: &str, limits: &Limits) -> Result<Book, DocumentError> {
     let mut book = grid::BookBuilder::new(limits);
     match kind {
-        Kind::Xlsx => workbook::read_xlsx(data, limits, &mut book)?,
-        Kind::Xlsb => workbook::read_xlsb(data, limits, &mut book)?,
-        Kind::Xls => xls::read(data, limits, &mut book)?,
+        Kind::Xlsx => damaged_if_it_panics(|| workbook::read_xlsx(data, limits, &mut book))?,
+        Kind::Xlsb => damaged_if_it_panics(|| workbook::read_xlsb(data, limits, &mut book))?,
+        Kind::Xls => damaged_if_it_panics(|| xls::read(data, limits, &mut book))?,
         Kind::Ods => ods::read(data, limits, &mut book)?,
         Kind::Csv => csv::read(data, name, None, &mut book)?,
         Kind::Tsv => csv::read(data, name, Some('\t'), &mut book)?,
-        Kind::Pdf | Kind::Text => return Err(DocumentError::Unsupported),
+        Kind::Pdf | Kind::Text | Kind::Protected => return Err(DocumentError::Unsupported),
     }
     Ok(book.finish())
+}
+
+/// The library that reads these formats takes some offsets of a file on trust, and panics where a file is
+/// cut off: to whoever sent the file that is damage like any other.
+fn damaged_if_it_panics(read: impl FnOnce() -> Result<(), DocumentError>) -> Result<(), DocumentError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(DocumentError::Damaged))
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::broker::contract::{Broker, Pointer, Published, Source};
@@ -103,6 +104,10 @@ impl Accept {
         if serde_json::to_vec(&job.params).map_or(true, |bytes| bytes.len() > PARAMS_BYTES_MAX) {
             return Err(SubmitError::ParamsTooLarge);
         }
+        // Lawful JSON, but PostgreSQL's jsonb does not take it (documentation 8.14).
+        if holds_nul(&job.params) {
+            return Err(SubmitError::ParamsNul);
+        }
         let lane = job.lane();
         let now_due = job.run_at.is_none();
         let rows = self.broker.caps().source == Source::Rows;
@@ -124,8 +129,19 @@ impl Accept {
 pub enum SubmitError {
     #[error("params may be at most {PARAMS_BYTES_MAX} bytes of JSON: put what is larger in a file")]
     ParamsTooLarge,
+    #[error("params may not hold the character U+0000")]
+    ParamsNul,
     #[error(transparent)]
     Accept(#[from] AcceptError),
+}
+
+fn holds_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(holds_nul),
+        Value::Object(fields) => fields.iter().any(|(name, value)| name.contains('\0') || holds_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 /// Publishes what has been accepted, many at a time without a timer: whatever came while the last

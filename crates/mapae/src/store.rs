@@ -6,19 +6,23 @@ mod fault;
 pub mod memory;
 mod postgres;
 mod row;
+mod sqlite;
 
 use std::sync::Arc;
 
 pub use self::postgres::Postgres;
+pub use self::sqlite::Sqlite;
 
 use self::contract::{Store, StoreError};
 
 /// Every sort of store there is, by the scheme of its address.
-pub const STORES: &[(&str, &str)] = &[("postgres", "PostgreSQL 15 or later")];
+pub const STORES: &[(&str, &str)] =
+    &[("sqlite", "one file, one machine"), ("postgres", "PostgreSQL 15 or later")];
 
 /// The store at that address. `outbox` says whether events are sent anywhere.
 pub async fn open(url: &str, outbox: bool) -> Result<Arc<dyn Store>, StoreError> {
     match url.split(':').next().unwrap_or_default() {
+        "sqlite" => Ok(Arc::new(Sqlite::open(url, outbox).await?)),
         "postgres" | "postgresql" => Ok(Arc::new(Postgres::open(url, outbox).await?)),
         _ => {
             let known: Vec<&str> = STORES.iter().map(|(scheme, _)| *scheme).collect();

@@ -67,7 +67,8 @@ fn limit_self(limits: &Limits) -> io::Result<()> {
     set(Resource::Nofile, FILES_MAX)?;
     set(Resource::As, limits.memory_bytes)?;
     // The soft limit sends SIGXCPU, which names the cause; the hard one is for whoever ignores that.
-    let cpu = Rlimit { current: Some(limits.cpu_seconds), maximum: Some(limits.cpu_seconds + 1) };
+    let hard = allowed(Resource::Cpu, limits.cpu_seconds.saturating_add(1));
+    let cpu = Rlimit { current: Some(hard.min(limits.cpu_seconds)), maximum: Some(hard) };
     Ok(setrlimit(Resource::Cpu, cpu)?)
 }
 
@@ -75,9 +76,13 @@ fn forbid_processes() -> io::Result<()> {
     set(Resource::Nproc, 0)
 }
 
-/// Lowers a limit; one that is lower already stays.
+/// A limit can be lowered, never raised.
+fn allowed(resource: Resource, most: u64) -> u64 {
+    getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most))
+}
+
 fn set(resource: Resource, most: u64) -> io::Result<()> {
-    let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
+    let most = allowed(resource, most);
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 

@@ -6,10 +6,12 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{OnceLock, mpsc};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
@@ -18,11 +20,11 @@ use tokio::sync::oneshot;
 struct Job {
     command: Command,
     runtime: Handle,
-    started: oneshot::Sender<io::Result<Child>>,
+    started: oneshot::Sender<io::Result<Group>>,
 }
 
 /// Starts `program` with `document` as its standard input; the socket's other end is its standard output.
-pub(super) async fn spawn(program: &Path, document: File) -> io::Result<(Child, UnixStream)> {
+pub(super) async fn spawn(program: &Path, document: File) -> io::Result<(Group, UnixStream)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut command = Command::new(program);
@@ -34,14 +36,13 @@ pub(super) async fn spawn(program: &Path, document: File) -> io::Result<(Child, 
         .process_group(0)
         .stdin(Stdio::from(document))
         .stdout(Stdio::from(OwnedFd::from(theirs)))
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
+        .stderr(Stdio::piped());
     let (started, answer) = oneshot::channel();
     let job = Job { command, runtime: Handle::current(), started };
     let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
     starter()?.send(job).map_err(|_| gone(()))?;
-    let child = answer.await.map_err(|_| gone(()))??;
-    Ok((child, UnixStream::from_std(ours)?))
+    let group = answer.await.map_err(|_| gone(()))??;
+    Ok((group, UnixStream::from_std(ours)?))
 }
 
 fn starter() -> io::Result<mpsc::Sender<Job>> {
@@ -52,13 +53,39 @@ fn starter() -> io::Result<mpsc::Sender<Job>> {
     let (starter, jobs) = mpsc::channel::<Job>();
     std::thread::Builder::new().name("document-starter".to_owned()).spawn(move || {
         for mut job in jobs {
-            let entered = job.runtime.enter();
-            let child = job.command.spawn();
-            // A caller that is gone drops the child here, which kills it.
-            drop(job.started.send(child));
-            drop(entered);
+            // A runtime that is being shut down may panic here, and this thread serves others as well.
+            let group = catch_unwind(AssertUnwindSafe(|| {
+                let _entered = job.runtime.enter();
+                job.command.spawn().and_then(Group::of)
+            }));
+            // If the caller is gone the group is dropped here, which kills it.
+            if let Ok(group) = group {
+                drop(job.started.send(group));
+            }
         }
     })?;
     // Of two threads started at once one stays; the other has no sender and ends.
     Ok(STARTER.get_or_init(|| starter).clone())
+}
+
+/// The child with everything it may have started, killed when dropped.
+pub(super) struct Group {
+    pub(super) child: Child,
+    id: Pid,
+}
+
+impl Group {
+    fn of(child: Child) -> io::Result<Self> {
+        let id = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        id.map(|id| Self { child, id }).ok_or(io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Once waited for, the number may belong to somebody else.
+        if self.child.id().is_some() {
+            let _ = kill_process_group(self.id, Signal::KILL);
+        }
+    }
 }

@@ -17,6 +17,9 @@ use super::unicode::ReverseCmaps;
 /// Units of the em square in which the interpreter reports advances.
 const EM: f64 = 1000.0;
 
+/// Characters one glyph may stand for; more than any ligature has.
+const GLYPH_CHARS_MAX: usize = 32;
+
 /// The payload of the unwinding that ends a page over its budget.
 pub(super) struct BudgetSpent;
 
@@ -45,25 +48,17 @@ pub(super) struct PageGlyphs {
     pub(super) unknown: u64,
 }
 
-/// A glyph of the run before, for dropping a run that is announced twice (fill, then stroke).
-#[derive(Clone, Copy, PartialEq)]
-struct Trace {
-    code: u32,
-    place: [f64; 6],
-}
-
 /// Collects the glyphs inside `page_box`, spending at most `budget` device calls and glyphs.
 pub(super) struct GlyphDevice<'c> {
     pub(super) page: PageGlyphs,
     page_box: Rect,
     budget: u64,
     reverse: &'c mut ReverseCmaps,
-    last_run: Vec<Trace>,
 }
 
 impl<'c> GlyphDevice<'c> {
     pub(super) fn new(page_box: Rect, budget: u64, reverse: &'c mut ReverseCmaps) -> Self {
-        Self { page: PageGlyphs::default(), page_box, budget, reverse, last_run: Vec::new() }
+        Self { page: PageGlyphs::default(), page_box, budget, reverse }
     }
 
     fn spend(&mut self, cost: u64) {
@@ -122,7 +117,9 @@ impl<'c> GlyphDevice<'c> {
         match glyph.as_unicode() {
             Some(BfString::Char('\u{fffd}')) | None => {}
             Some(BfString::Char(c)) => return push_char(text, c),
-            Some(BfString::String(s)) => return s.chars().for_each(|c| push_char(text, c)),
+            Some(BfString::String(s)) => {
+                return s.chars().take(GLYPH_CHARS_MAX).for_each(|c| push_char(text, c));
+            }
         }
         let found = match glyph {
             Glyph::Outline(outline) => self.reverse.lookup(outline),
@@ -135,12 +132,16 @@ impl<'c> GlyphDevice<'c> {
     }
 }
 
+/// Latin ligatures as the letters a reader would type to find the word.
+const LIGATURES: [&str; 7] = ["ff", "fi", "fl", "ffi", "ffl", "st", "st"];
+
 /// Control characters separate words and are never text.
 fn push_char(text: &mut String, c: char) {
     match c {
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{a0}' => text.push(' '),
         // Soft hyphens and byte order marks show nothing.
         '\u{ad}' | '\u{feff}' => {}
+        '\u{fb00}'..='\u{fb06}' => text.push_str(LIGATURES[c as usize - 0xfb00]),
         c => text.push(c),
     }
 }
@@ -185,16 +186,6 @@ impl<'a> Device<'a> for GlyphDevice<'_> {
     fn draw_glyph_run(&mut self, run: &GlyphRun<'_, 'a>, props: DrawProps<'a>, _: &DrawMode) {
         self.spend(1 + run.glyphs().len() as u64);
         let matrices: Vec<Affine> = run.glyphs().iter().map(|g| props.transform * g.transform()).collect();
-        let traces: Vec<Trace> = run
-            .glyphs()
-            .iter()
-            .zip(&matrices)
-            .map(|(g, m)| Trace { code: g.char_code(), place: m.as_coeffs() })
-            .collect();
-        if traces == self.last_run {
-            return;
-        }
-        self.last_run = traces;
         let metrics = RunMetrics::of(&matrices);
         for (i, glyph) in run.glyphs().iter().enumerate() {
             // A glyph ends at the latest where the next one of its run begins.

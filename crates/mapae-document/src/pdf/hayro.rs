@@ -1,10 +1,12 @@
 //! The parser: `hayro-interpret`, pure Rust, pinned because it is young.
 //!
 //! Its known defects and what is done about them: it cannot be stopped (the device leaves by unwinding), it
-//! announces filled and stroked text twice (the device drops the second), it inflates whatever a stream
-//! asks for (the child process has limits), and it ends broken pages silently.
+//! announces filled and stroked text twice (lines drop what is printed twice), it inflates whatever a stream
+//! asks for (the child process has limits), it loses step at a code its character map does not have (the
+//! Korean maps are given without holes), and it ends broken pages silently.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use hayro_interpret::hayro_syntax::Pdf;
 use hayro_interpret::hayro_syntax::page::{Page, Rotation};
@@ -14,7 +16,7 @@ use hayro_interpret::{Context, InterpreterCache, InterpreterSettings, interpret_
 
 use super::glyphs::{BudgetSpent, GlyphDevice};
 use super::unicode::ReverseCmaps;
-use super::{Cut, PageContent, PdfBackend};
+use super::{Cut, PageContent, PdfBackend, cmaps};
 use crate::error::DocumentError;
 use crate::limits::Limits;
 
@@ -22,9 +24,16 @@ pub(super) struct Hayro(Pdf);
 
 impl PdfBackend for Hayro {
     fn open(data: Vec<u8>, password: Option<&str>) -> Result<Self, DocumentError> {
-        Pdf::new_with_password(data, password.unwrap_or("")).map(Self).map_err(|error| match error {
-            LoadPdfError::Decryption(DecryptionError::PasswordProtected) => match password {
-                None | Some("") => DocumentError::Encrypted,
+        let data = Arc::new(data);
+        let given = password.filter(|password| !password.is_empty());
+        let opened = match given.map(|password| Pdf::new_with_password(data.clone(), password)) {
+            // A password given for many files must not close one that has none.
+            None | Some(Err(_)) => Pdf::new(data),
+            Some(Ok(pdf)) => Ok(pdf),
+        };
+        opened.map(Self).map_err(|error| match error {
+            LoadPdfError::Decryption(DecryptionError::PasswordProtected) => match given {
+                None => DocumentError::Encrypted,
                 Some(_) => DocumentError::PasswordWrong,
             },
             LoadPdfError::Decryption(DecryptionError::UnsupportedAlgorithm) => {
@@ -80,7 +89,10 @@ impl Hayro {
         device: &mut GlyphDevice<'_>,
     ) -> Option<Cut> {
         let drawn = catch_unwind(AssertUnwindSafe(|| {
-            let settings = InterpreterSettings::default();
+            let settings = InterpreterSettings {
+                cmap_resolver: Arc::new(cmaps::resolve),
+                ..InterpreterSettings::default()
+            };
             let mut context = Context::new(Affine::IDENTITY, area, cache, self.0.xref(), settings);
             interpret_page(page, &mut context, device);
         }));

@@ -11,9 +11,13 @@ use super::glyphs::{PageGlyphs, PlacedGlyph, alike};
 const WORD_GAP: f64 = 0.18;
 /// Gap that separates pieces of a line: columns, table cells.
 const CHUNK_GAP: f64 = 0.85;
-/// How far apart the baselines of one line may be, in ems.
+/// How far apart the baselines of one line may be, in ems of the larger glyph.
 const BASELINE: f64 = 0.35;
-/// Glyphs with the same text closer than this share of their advance are one glyph, printed twice.
+/// The same for a raised or lowered glyph, which is smaller than its neighbours.
+const RAISED: f64 = 0.45;
+const SMALLER: f64 = 0.8;
+/// Glyphs with the same text closer than this share of their advance are one glyph, printed twice: filled
+/// and then stroked, which the interpreter announces as two, or shifted a little for bold.
 const DOUBLE: f64 = 0.3;
 
 /// A piece of a line without a hole.
@@ -25,7 +29,12 @@ pub(super) struct Chunk {
 }
 
 /// Pieces on one baseline, from start to end.
-pub(super) type Line = Vec<Chunk>;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    /// The baseline; falls from line to line, points.
+    pub(super) v: f64,
+    pub(super) chunks: Vec<Chunk>,
+}
 
 /// A glyph in the frame of its direction.
 struct Framed<'p> {
@@ -75,28 +84,37 @@ fn lines(group: &[&PlacedGlyph], text: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut rest = framed.as_mut_slice();
     while let Some(first) = rest.first() {
-        let (v, mut size) = (first.v, first.glyph.size);
+        let (mut v, mut size) = (first.v, first.glyph.size);
         let mut end = 1;
         while let Some(next) = rest.get(end) {
-            size = size.max(next.glyph.size);
-            if v - next.v > BASELINE * size {
+            if v - next.v > baseline_tolerance(size, next.glyph.size) {
                 break;
+            }
+            // The largest glyphs say where the baseline is.
+            if next.glyph.size * SMALLER > size {
+                (v, size) = (next.v, next.glyph.size);
             }
             end += 1;
         }
         let (line, others) = rest.split_at_mut(end);
         line.sort_by(|a, b| a.u.total_cmp(&b.u));
-        let line = chunks(line);
-        if !line.is_empty() {
-            lines.push(line);
+        let chunks = chunks(line);
+        if !chunks.is_empty() {
+            lines.push(Line { v, chunks });
         }
         rest = others;
     }
     lines
 }
 
-fn chunks(line: &[Framed<'_>]) -> Line {
-    let mut chunks: Line = Vec::new();
+fn baseline_tolerance(a: f64, b: f64) -> f64 {
+    let (small, large) = (a.min(b), a.max(b));
+    // A drop capital is larger than its line is high, and must not draw two lines together.
+    if small < SMALLER * large { (RAISED * large).min(small) } else { BASELINE * large }
+}
+
+fn chunks(line: &[Framed<'_>]) -> Vec<Chunk> {
+    let mut chunks: Vec<Chunk> = Vec::new();
     let mut before: Option<&Framed<'_>> = None;
     let mut end = f64::NEG_INFINITY;
     let mut spaced = false;
@@ -128,6 +146,6 @@ fn chunks(line: &[Framed<'_>]) -> Line {
 }
 
 fn printed_twice(a: &Framed<'_>, b: &Framed<'_>) -> bool {
-    let near = DOUBLE * a.glyph.advance.min(b.glyph.advance);
+    let near = (DOUBLE * a.glyph.advance.min(b.glyph.advance)).max(0.01 * a.glyph.size);
     a.text == b.text && (b.u - a.u).abs() < near && (b.v - a.v).abs() < 0.15 * a.glyph.size
 }

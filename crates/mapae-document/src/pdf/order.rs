@@ -5,8 +5,8 @@
 
 use super::lines::{Chunk, Line};
 
-/// Columns inside columns inside columns are enough for any newspaper.
-const DEPTH: u32 = 4;
+/// Cuts inside cuts: enough for any newspaper, and a bound on the work.
+const DEPTH: u32 = 8;
 /// Positions tried for a gutter.
 const BINS: usize = 512;
 /// Share of the lines that may run across a gutter (titles, abstracts, wide tables).
@@ -14,6 +14,8 @@ const ACROSS: f64 = 0.35;
 /// Prose chunks each side of a gutter must have, and their share of the side's chunks.
 const PROSE_LINES: usize = 4;
 const PROSE_SHARE: f64 = 0.4;
+/// White between two lines, against the usual, that parts a page across.
+const BREAK: f64 = 1.3;
 
 /// The text of `lines`, a line of output for each line of a column.
 pub(super) fn text(lines: Vec<Line>) -> String {
@@ -23,30 +25,54 @@ pub(super) fn text(lines: Vec<Line>) -> String {
 }
 
 fn write(lines: Vec<Line>, depth: u32, out: &mut String) {
-    let Some(gutter) = (depth > 0).then(|| gutter(&lines)).flatten() else {
+    if depth == 0 || lines.len() < PROSE_LINES {
         lines.iter().for_each(|line| write_line(line, out));
-        return;
-    };
+    } else if let Some(gutter) = gutter(&lines) {
+        write_columns(lines, gutter, depth - 1, out);
+    } else if let Some(at) = widest_break(&lines) {
+        // Columns above or below a table that covers their gutter.
+        let mut upper = lines;
+        let lower = upper.split_off(at);
+        write(upper, depth - 1, out);
+        write(lower, depth - 1, out);
+    } else {
+        lines.iter().for_each(|line| write_line(line, out));
+    }
+}
+
+fn write_columns(lines: Vec<Line>, gutter: f64, depth: u32, out: &mut String) {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     let flush = |left: &mut Vec<Line>, right: &mut Vec<Line>, out: &mut String| {
-        write(std::mem::take(left), depth - 1, out);
-        write(std::mem::take(right), depth - 1, out);
+        write(std::mem::take(left), depth, out);
+        write(std::mem::take(right), depth, out);
     };
     for line in lines {
-        if line.iter().any(|chunk| across(chunk, gutter)) {
+        if line.chunks.iter().any(|chunk| across(chunk, gutter)) {
             flush(&mut left, &mut right, out);
             write_line(&line, out);
             continue;
         }
-        let (before, after): (Line, Line) = line.into_iter().partition(|chunk| chunk.u[1] <= gutter);
-        left.extend((!before.is_empty()).then_some(before));
-        right.extend((!after.is_empty()).then_some(after));
+        let v = line.v;
+        let (before, after): (Vec<Chunk>, Vec<Chunk>) =
+            line.chunks.into_iter().partition(|chunk| chunk.u[1] <= gutter);
+        left.extend((!before.is_empty()).then_some(Line { v, chunks: before }));
+        right.extend((!after.is_empty()).then_some(Line { v, chunks: after }));
     }
     flush(&mut left, &mut right, out);
 }
 
+/// Where the widest white between two lines is, if it is wider than usual.
+fn widest_break(lines: &[Line]) -> Option<usize> {
+    let gaps: Vec<f64> = lines.windows(2).map(|pair| pair[0].v - pair[1].v).collect();
+    let mut sorted = gaps.clone();
+    sorted.sort_by(f64::total_cmp);
+    let usual = *sorted.get(sorted.len() / 2)?;
+    let (at, widest) = gaps.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
+    (*widest > BREAK * usual).then_some(at + 1)
+}
+
 fn write_line(line: &Line, out: &mut String) {
-    for (i, chunk) in line.iter().enumerate() {
+    for (i, chunk) in line.chunks.iter().enumerate() {
         if i > 0 {
             out.push(' ');
         }
@@ -65,11 +91,11 @@ fn is_prose(chunk: &Chunk) -> bool {
 
 /// The middle of the widest gutter with prose on both sides that fewest lines run across.
 fn gutter(lines: &[Line]) -> Option<f64> {
-    let chunks = || lines.iter().flatten();
+    let chunks = || lines.iter().flat_map(|line| &line.chunks);
     let start = chunks().map(|c| c.u[0]).min_by(f64::total_cmp)?;
     let end = chunks().map(|c| c.u[1]).max_by(f64::total_cmp)?;
     let step = (end - start) / BINS as f64;
-    if step <= 0.0 || lines.len() < PROSE_LINES {
+    if step <= 0.0 {
         return None;
     }
     let bin = |u: f64| (((u - start) / step) as usize).min(BINS - 1);

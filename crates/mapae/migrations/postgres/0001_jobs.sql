@@ -63,13 +63,13 @@ create table mapae.jobs (
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
 
 -- Not rung yet: the outbox, by lane and owner for fairness, and by lane for what is due first.
-create index jobs_outbox_owner on mapae.jobs (lane, owner, due_at) where state = 'pending' and hint = 0;
-create index jobs_outbox_due   on mapae.jobs (lane, due_at)        where state = 'pending' and hint = 0;
+create index jobs_outbox_owner on mapae.jobs (lane, owner, due_at, id) where state = 'pending' and hint = 0;
+create index jobs_outbox_due   on mapae.jobs (lane, due_at, id)        where state = 'pending' and hint = 0;
 -- Rung: the hot window, in the order it is claimed.
 create index jobs_window       on mapae.jobs (lane, turn, id)      where state = 'pending' and hint > 0;
 create index jobs_running      on mapae.jobs (leased_until)        where state = 'running';
 create index jobs_deadline     on mapae.jobs (deadline)            where state = 'pending' and deadline is not null;
-create index jobs_finished     on mapae.jobs (finished_at)         where finished_at is not null;
+create index jobs_finished     on mapae.jobs (finished_at)         where finished_at is not null and state <> 'failed';
 create index jobs_dead         on mapae.jobs (finished_at)         where state = 'failed';
 create index jobs_deleted      on mapae.jobs (id)                  where delete_asked;
 create index jobs_owner        on mapae.jobs (owner, id);

@@ -193,7 +193,9 @@ impl Context {
     }
 
     async fn keep_as(&self, name: &str, encoded: Vec<u8>) -> Result<Output, Failure> {
-        if encoded.len() > INLINE_BYTES_MAX {
+        // A NUL is lawful JSON that PostgreSQL's jsonb does not take (documentation 8.14): such a value is
+        // a file, too, on whatever store, so that stores do not differ in what they keep.
+        if encoded.len() > INLINE_BYTES_MAX || holds_nul(&encoded) {
             return self.put(name, encoded).await;
         }
         let value = serde_json::from_slice(&encoded).expect("what was just written as JSON is JSON");
@@ -249,6 +251,10 @@ impl Context {
         }
         self.inner.stop.cancel();
     }
+}
+
+fn holds_nul(encoded: &[u8]) -> bool {
+    encoded.windows(6).any(|escape| escape == br"\u0000")
 }
 
 fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Failure> {

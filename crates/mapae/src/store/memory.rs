@@ -208,9 +208,6 @@ impl Tables {
             Effect::Event(kind) => Some(*kind),
             Effect::Result | Effect::Ring => None,
         });
-        if row.life.state() == State::Succeeded {
-            row.failure = None;
-        }
         for (sequence, kind) in (first..).zip(kinds) {
             row.note(kind, now);
             self.events_told += 1;

@@ -7,5 +7,6 @@ mod blob;
 mod keeper;
 mod model;
 mod site;
+mod sqlite;
 mod stores;
 mod worker;

@@ -1,19 +1,24 @@
 //! Every state the protocol can get into, within bounds, and that each is as promised.
 //!
 //! The rows change by the product's own transition function; broker, workers, keeper and faults are
-//! modelled (`model/system.rs`). At every step the laws are checked, and from every state there must be
+//! modelled (`model/system.rs`, `world.rs`, `worker.rs`). At every step the laws are checked, and from every state there must be
 //! a way to the end on which nothing more goes wrong. Then the same with one thing done wrongly at a
 //! time: the search has to find it, or to show over all states that it does no harm.
 
 mod explore;
+mod law;
+mod moves;
 mod row;
 mod system;
+mod worker;
+mod world;
 mod wrong;
 
 use std::collections::BTreeMap;
 
 use self::explore::{Found, explore};
-use self::system::{Law, Plan, fault};
+use self::law::{Law, fault};
+use self::system::Plan;
 
 const WORLD: Plan = Plan {
     jobs: 1,

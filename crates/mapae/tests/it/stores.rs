@@ -3,6 +3,7 @@
 
 mod laws;
 mod postgres;
+mod sqlite;
 mod walk;
 
 use std::sync::{Arc, Mutex};
@@ -19,6 +20,7 @@ use mapae::store::contract::{
 use mapae::store::memory::Memory;
 
 use self::postgres::InPostgres;
+use self::sqlite::InSqlite;
 use crate::site::postgres;
 
 /// How a back end is held on the bench.
@@ -41,7 +43,7 @@ pub(crate) trait Harness: Send + Sync {
 
 /// Every back end there is. A new store is one more line here.
 pub(crate) async fn backends() -> Vec<Box<dyn Harness>> {
-    let mut all: Vec<Box<dyn Harness>> = vec![Box::new(InMemory::default())];
+    let mut all: Vec<Box<dyn Harness>> = vec![Box::new(InMemory::default()), Box::new(InSqlite::new().await)];
     if let Some(server) = postgres() {
         all.push(Box::new(InPostgres::new(&server).await));
     }

@@ -16,9 +16,9 @@ pub trait Keep {
     /// is full (T2, T8). Who publishes them confirms with [`Keep::rung`]; unconfirmed ones come back
     /// after `plan.again`. Paused lanes give nothing.
     ///
-    /// Fair between owners: each job gets a turn, which is the lowest turn still waiting in the lane
-    /// plus one for each waiting job of the same owner. So a newcomer's first job comes next, however
-    /// much of another's waits.
+    /// Fair between owners: each job gets a turn, which is the lowest turn still waiting in the lane plus
+    /// the job's place among those of its owner. So a newcomer's first job comes next, however much of
+    /// another's waits.
     async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError>;
 
     /// These pointers (a job and the hint it carried) are with the broker: they are rung again only after

@@ -164,19 +164,13 @@ impl Tables {
         })
     }
 
-    /// A pointer that carried the hint `told` is with the broker. Its row may not have been marked yet:
-    /// whoever accepts a job publishes first and marks after.
+    /// A pointer that carried the hint `told` is with the broker.
     fn rung(&mut self, id: JobId, told: u32, age: Duration) {
         let now = self.now();
         let Some(row) = self.jobs.get_mut(&id) else { return };
-        if row.life.due_at <= now
-            && let Status::Pending { hint, ring_at } = &mut row.life.status
-            && *hint <= told
+        if let Status::Pending { hint, ring_at } = &mut row.life.status
+            && *hint == told
         {
-            if *hint == 0 {
-                row.turn = 0;
-            }
-            *hint = told;
             *ring_at = now + age.saturating_mul(1 << told.saturating_sub(1).min(20));
         }
     }
@@ -210,11 +204,6 @@ impl Tables {
         self.workers.get(&holder.name).is_some_and(|worker| worker.row.holder != *holder || !worker.present)
     }
 
-    fn all_sent(&self, id: JobId) -> bool {
-        let mut told = self.events.iter().filter(|event| event.job == id);
-        told.all(|event| self.sent.contains(&(id, event.sequence)))
-    }
-
     fn prune(&mut self, retention: &Retention, max: usize) -> Pruned {
         let now = self.now();
         let mut pruned = Pruned::default();
@@ -224,8 +213,7 @@ impl Tables {
             let row = &self.jobs[&id];
             let kept = if row.life.state() == State::Failed { retention.failed } else { retention.finished };
             let past = row.finished_at.is_some_and(|at| at + kept <= now);
-            if pruned.buried + pruned.expired == max || !(past || row.life.delete_asked && self.all_sent(id))
-            {
+            if pruned.buried + pruned.expired == max || !(past || row.life.delete_asked) {
                 continue;
             }
             let row = self.jobs.remove(&id).expect("it was just looked at");

@@ -31,7 +31,7 @@ macro_rules! take_turns {
                 select owner, count(*) as jobs from mapae.jobs
                  where lane = $1 and state = 'pending' and hint > 0 group by owner
             ), placed as (
-                select t.id, base.turn + coalesce(w.jobs, 0) + row_number() over (partition by t.owner order by t.due_at)
+                select t.id, base.turn + coalesce(w.jobs, 0) + row_number() over (partition by t.owner order by t.due_at, t.id)
                        as turn
                   from taken t
                  cross join base
@@ -293,8 +293,11 @@ impl Keep for Postgres {
                        (select id from mapae.jobs where delete_asked and finished_at is not null limit $1)
                        union
                        (select id from mapae.jobs
-                         where finished_at < now() - $2 * interval '1 microsecond'
-                           and (state <> 'failed' or finished_at < now() - $3 * interval '1 microsecond')
+                         where state <> 'failed' and finished_at < now() - $2 * interval '1 microsecond'
+                         order by finished_at limit $1)
+                       union
+                       (select id from mapae.jobs
+                         where state = 'failed' and finished_at < now() - $3 * interval '1 microsecond'
                          order by finished_at limit $1)))
                    and finished_at is not null
                  limit $1
@@ -456,7 +459,7 @@ impl Postgres {
                        select j.id, j.owner, j.due_at from mapae.jobs j
                         where j.lane = $1 and j.owner = chosen.owner and j.state = 'pending' and j.hint = 0
                           and j.due_at <= now()
-                        order by j.due_at
+                        order by j.due_at, j.id
                         limit greatest($2 / $5, 1)
                           for update skip locked) x
                  limit $2
@@ -481,7 +484,7 @@ impl Postgres {
             with taken as (
                 select j.id, j.owner, j.due_at from mapae.jobs j
                  where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.due_at <= now()
-                 order by j.due_at
+                 order by j.due_at, j.id
                  limit $2
                    for update skip locked
             ), ",

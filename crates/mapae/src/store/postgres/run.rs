@@ -253,7 +253,7 @@ impl Postgres {
             ), ended as (
                 update mapae.jobs j
                    set state = over.next, finished_at = now(), token = null, holder = null, incarnation = null,
-                       leased_until = null, hint = 0, turn = null, ring_at = null,
+                       leased_until = null, progress = null, hint = 0, turn = null, ring_at = null,
                        failure = over.failure || jsonb_build_object('attempt', j.attempt),
                        sequence = j.sequence + 1
                   from over

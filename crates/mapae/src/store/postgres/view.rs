@@ -157,12 +157,18 @@ impl View for Postgres {
     async fn ahead(&self, job: &Job, max: usize) -> Result<usize, StoreError> {
         let row = sqlx::query(
             "
+            with mine as (select id, lane, hint, turn, due_at from mapae.jobs where id = $1)
             select count(*) as ahead from (
-                select from mapae.jobs o, mapae.jobs j
-                 where j.id = $1 and o.lane = j.lane and o.state = 'pending' and o.id <> j.id and o.due_at <= now()
-                   and case when j.hint > 0 then o.hint > 0 and (o.turn, o.id) < (j.turn, j.id)
-                            else o.hint > 0 or o.due_at < j.due_at end
-                 limit $2) a
+                (select from mapae.jobs o, mine
+                  where o.lane = mine.lane and o.state = 'pending' and o.hint > 0 and o.id <> mine.id
+                    and (mine.hint = 0 or (o.turn, o.id) < (mine.turn, mine.id))
+                  limit $2)
+                union all
+                (select from mapae.jobs o, mine
+                  where o.lane = mine.lane and o.state = 'pending' and o.hint = 0
+                    and mine.hint = 0 and o.due_at <= now() and (o.due_at, o.id) < (mine.due_at, mine.id)
+                  limit $2)
+                limit $2) a
             ",
         )
         .bind(job.id.0)
@@ -225,14 +231,20 @@ impl View for Postgres {
             stats.states.iter().find(|(state, _)| *state == State::Failed).map_or(0, |(_, jobs)| *jobs);
         let rows = sqlx::query(
             "
-            select lane, count(*) filter (where state = 'pending' and due_at <= now()) as ready,
-                   count(*) filter (where state = 'pending' and due_at > now())        as scheduled,
-                   count(*) filter (where state = 'running')                           as running,
-                   (extract(epoch from now() - min(due_at) filter (where state = 'pending' and due_at <= now()))
-                       * 1000000)::bigint                                              as oldest,
-                   exists (select from mapae.pauses p where p.lane = j.lane)           as paused
-              from mapae.jobs j
-             where state in ('pending', 'running')
+            select lane, sum(ready)::bigint as ready, sum(scheduled)::bigint as scheduled,
+                   sum(running)::bigint as running,
+                   (extract(epoch from now() - min(due_at)) * 1000000)::bigint as oldest,
+                   exists (select from mapae.pauses p where p.lane = l.lane)   as paused
+              from (
+                   select lane, count(*) filter (where due_at <= now()) as ready,
+                          count(*) filter (where due_at > now()) as scheduled, 0 as running,
+                          min(due_at) filter (where due_at <= now()) as due_at
+                     from mapae.jobs where state = 'pending' and hint = 0 group by lane
+                   union all
+                   select lane, count(*), 0, 0, min(due_at)
+                     from mapae.jobs where state = 'pending' and hint > 0 group by lane
+                   union all
+                   select lane, 0, 0, count(*), null from mapae.jobs where state = 'running' group by lane) l
              group by lane
              order by lane
             ",

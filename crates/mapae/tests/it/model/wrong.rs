@@ -1,7 +1,8 @@
 //! The same protocol with one thing done wrongly, each as somebody has done it before, and what comes
 //! of it: a law that breaks, a job that is stuck for ever, or, shown over all states, nothing.
 
-use super::system::{Flaw, Law, Plan, fault};
+use super::law::{Flaw, Law, fault};
+use super::system::Plan;
 use super::{WITHOUT_KEEPER, WORLD};
 
 pub(super) struct Variant {

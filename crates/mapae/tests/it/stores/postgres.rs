@@ -12,7 +12,7 @@ use super::Harness;
 use crate::site;
 
 /// Every column that holds a moment.
-const MOMENTS: [(&str, &[&str]); 9] = [
+pub(super) const MOMENTS: [(&str, &[&str]); 9] = [
     ("jobs", &["created_at", "due_at", "deadline", "started_at", "finished_at", "leased_until", "ring_at"]),
     ("results", &["stored_at"]),
     ("checkpoints", &["at"]),

@@ -286,24 +286,23 @@ impl Walk<'_> {
             if known.gone {
                 continue;
             }
-            // Whoever accepts a job publishes first: its row may be marked only here.
-            if known.life.due_at <= now
-                && let Status::Pending { hint, ring_at } = &mut known.life.status
-                && *hint <= *told
+            if let Status::Pending { hint, ring_at } = &mut known.life.status
+                && *hint == *told
             {
-                *hint = *told;
                 *ring_at = now + age * (1 << (*told - 1));
             }
         }
     }
 
-    /// Claims one pointer in the books. `token` is what a lease would carry.
+    /// Claims one pointer in the books. `token` is what a lease would carry; `repeated` pointers stood in
+    /// the same batch before.
     fn claim_in_books(
         &mut self,
         worker: usize,
         (job, owner): &(JobId, Owner),
         lease: Duration,
         token: Token,
+        repeated: bool,
     ) -> Vec<Answer> {
         let now = self.now();
         let holder = self.workers[worker].member.holder().clone();
@@ -320,6 +319,10 @@ impl Walk<'_> {
             } else {
                 vec![Answer::Foreign]
             };
+        }
+        if deleted && repeated {
+            // Ended by the same call, a moment before.
+            return vec![Answer::Stale, Answer::Finished(known.life.state())];
         }
         if deleted {
             return vec![Answer::Stale];
@@ -380,7 +383,8 @@ impl Walk<'_> {
                 Claim::Run(holding) => holding.lease.token,
                 _ => Token::random(),
             };
-            let expected = self.claim_in_books(worker, pointer, lease, token);
+            let repeated = pointers[..number].contains(pointer);
+            let expected = self.claim_in_books(worker, pointer, lease, token, repeated);
             let fits = match &answer {
                 Claim::Run(_) => expected.contains(&Answer::Run),
                 Claim::Finished(state) => expected.contains(&Answer::Finished(*state)),
@@ -729,8 +733,7 @@ impl Walk<'_> {
             let Some(finished_at) = known.finished_at else { continue };
             let kept =
                 if known.life.state() == State::Failed { retention.failed } else { retention.finished };
-            let told = known.sent == known.life.sequence;
-            if (known.life.delete_asked && told) || finished_at + kept <= now {
+            if known.life.delete_asked || finished_at + kept <= now {
                 known.gone = true;
                 count += 1;
                 buried += usize::from(known.life.delete_asked);
@@ -822,7 +825,7 @@ impl Walk<'_> {
             assert!(job.started_at.is_some());
             assert_eq!(job.progress, known.progress, "of job {place}");
         }
-        if !matches!(life.state(), State::Cancelled | State::Succeeded) {
+        if life.state() != State::Cancelled {
             let failure = job.failure.as_ref().map(|failure| (failure.code.clone(), failure.attempt));
             assert_eq!(failure, known.failure, "the failure of job {place}");
         }

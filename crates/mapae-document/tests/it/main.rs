@@ -1,0 +1,42 @@
+//! The crate from outside: real files in, through a real child, documents or errors out.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that cannot go on stops the test")]
+
+mod child;
+mod errors;
+mod make;
+mod output;
+mod pages;
+mod samples;
+mod sheets;
+
+use std::io::Write;
+
+use mapae_document::child::{DocumentReader, Request};
+use mapae_document::document::Document;
+use mapae_document::error::DocumentError;
+use mapae_document::limits::Limits;
+
+/// The helper program of the crate as child.
+fn reader() -> DocumentReader {
+    DocumentReader::with_program(env!("CARGO_BIN_EXE_document-child"))
+}
+
+fn named(name: &str) -> Request {
+    Request { name: name.to_owned(), ..Request::default() }
+}
+
+/// A file of these bytes without a name, gone when closed.
+fn file(bytes: &[u8]) -> std::fs::File {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+async fn read(name: &str, bytes: &[u8]) -> Result<Document, DocumentError> {
+    read_within(name, bytes, &Limits::default()).await
+}
+
+async fn read_within(name: &str, bytes: &[u8], limits: &Limits) -> Result<Document, DocumentError> {
+    reader().parse(file(bytes), named(name), limits).await
+}

@@ -1,0 +1,79 @@
+//! The sample documents that the project ships are what its program makes, and read as they were written.
+
+#[path = "../../examples/samples/files/mod.rs"]
+mod files;
+
+use std::path::Path;
+
+use mapae_document::document::Value;
+
+use crate::read;
+
+pub(crate) fn sample(name: &str) -> Vec<u8> {
+    files::all().into_iter().find(|(n, _)| *n == name).unwrap().1
+}
+
+#[test]
+fn the_samples_in_the_repository_are_current() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    for (name, bytes) in files::all() {
+        let kept = std::fs::read(folder.join(name)).unwrap();
+        assert!(kept == bytes, "run `cargo run -p mapae-document --example samples` for {name}");
+    }
+}
+
+#[tokio::test]
+async fn the_korean_budget_report_reads_line_by_line() {
+    let document = read("budget-2026.pdf", &sample("budget-2026.pdf")).await.unwrap();
+    assert_eq!(document.language.as_deref(), Some("ko"));
+    assert_eq!(document.warnings, []);
+    let pages = document.pages.unwrap();
+    assert_eq!(pages.len(), 2);
+    let has = |page: usize, line: &str| assert!(pages[page].text.lines().any(|l| l == line), "{line}");
+    has(0, "2026년도 가람시 예산 보고서");
+    has(0, "기획예산과 · 2025년 12월 15일");
+    has(0, "복지정책과 312,400 338,900 26,500 8.5%");
+    has(0, "합계 1,176,000 1,248,000 72,000 6.1%");
+    has(1, "분야 1분기 2분기 3분기 4분기");
+    has(1, "상수도 22,480 44,961 52,455 29,974");
+}
+
+#[tokio::test]
+async fn the_english_report_reads_line_by_line() {
+    let document = read("library-report.pdf", &sample("library-report.pdf")).await.unwrap();
+    assert_eq!(document.language.as_deref(), Some("en"));
+    for line in [
+        "Garam City Library: Annual Report 2025",
+        "Branch Loans 2024 Loans 2025 Change Visits 2025",
+        "Harbour 61,900 54,150 -12.5% 70,480",
+        "Electronic licences 158,300 176,900 214,750",
+    ] {
+        assert!(document.text.lines().any(|l| l == line), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn the_workbook_keeps_merged_cells_dates_and_exact_values() {
+    let document = read("budget-2026.xlsx", &sample("budget-2026.xlsx")).await.unwrap();
+    assert_eq!(document.pages, None);
+    let sheets = document.sheets.unwrap();
+    let names: Vec<&str> = sheets.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["2026 예산", "지급 내역"]);
+    assert_eq!((sheets[0].rows, sheets[0].columns), (10, 6));
+    assert_eq!(sheets[0].merged, ["A1:F1", "A2:A3", "B2:C2", "D2:E2", "F2:F3"]);
+    let tables = document.tables.unwrap();
+    assert_eq!((tables[0].header_rows, tables[1].header_rows), (3, 1));
+    let cell = |table: usize, row, col| {
+        tables[table].cells.iter().find(|c| (c.row, c.col) == (row, col)).expect("the cell holds something")
+    };
+    assert_eq!((cell(0, 0, 0).rowspan, cell(0, 0, 0).colspan), (1, 6));
+    assert_eq!((cell(0, 1, 0).rowspan, cell(0, 1, 1).colspan), (2, 2));
+    assert_eq!(cell(0, 3, 2).value, Some(Value::Integer(338_900)));
+    assert_eq!(cell(0, 3, 5).value, Some(Value::Bool(true)));
+    assert_eq!(cell(0, 8, 3).value, Some(Value::Integer(-13_050)));
+    assert_eq!(cell(1, 1, 1).value, Some(Value::Time("2026-01-05".into())));
+    assert_eq!(cell(1, 1, 2).value, Some(Value::Time("09:30:00".into())));
+    assert_eq!(cell(1, 2, 4).value, Some(Value::Number(98_000_000.5)));
+    assert_eq!(cell(1, 3, 5).value, Some(Value::Error { error: "#N/A".into() }));
+    assert_eq!(cell(1, 2, 3).text, "\"상수도\" 정비");
+}

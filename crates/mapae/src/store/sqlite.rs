@@ -1,0 +1,328 @@
+//! Jobs in a SQLite file, for one machine.
+//!
+//! Every transition is one transaction: its guard stands in the `where` clause, its event and result are
+//! written in the same savepoint, and the answer is the rows that came back. There is one writer
+//! ([`writer`]), so nothing is locked row by row and nothing is skipped; a claim beside another simply
+//! comes after it.
+//!
+//! The files are those of `postgres`, function by function, to be read side by side. Lists are bound as
+//! one JSON array and read by `json_each`, ids in it as hexadecimal: what `unnest` is there.
+
+mod control;
+mod keep;
+mod member;
+mod presence;
+mod run;
+mod view;
+mod writer;
+
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool,
+    SqlitePoolOptions, SqliteRow, SqliteSynchronous, SqliteTransaction,
+};
+use sqlx::{Connection, Executor, Row};
+use uuid::Uuid;
+
+use self::presence::Presence;
+use self::writer::{Transaction, Writer};
+use super::contract::{AcceptError, Accepted, PATIENCE, Schema, Store, StoreError};
+use super::row::job_row;
+use crate::job::record::{Job, NewJob};
+use crate::job::timestamp::Timestamp;
+
+/// Connections that read, beside the one that writes.
+const CONNECTIONS: u32 = 4;
+
+/// How long to wait for one of them before the store counts as unavailable.
+const ACQUIRE: Duration = Duration::from_secs(3);
+
+/// How long to wait while another process writes. Half of what a call may take.
+const BUSY: Duration = Duration::from_secs(5);
+
+const MIGRATIONS: &[(u32, &str)] = &[(1, include_str!("../../migrations/sqlite/0001_jobs.sql"))];
+
+type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
+
+/// The database's clock in microseconds. It ticks in milliseconds; as a whole number of them it is exact.
+macro_rules! now {
+    () => {
+        "(cast(round(unixepoch('subsec') * 1000) as integer) * 1000)"
+    };
+}
+use now;
+
+/// The columns of a [`super::row::JobRow`].
+macro_rules! job_columns {
+    () => {
+        "
+    id, owner, kind, priority, params, source, trace, state, attempt, attempts_max, backoff_first_us,
+    backoff_max_us, throttled, redrives, cancel_asked, created_at, due_at, deadline, started_at, finished_at,
+    leased_until, holder, incarnation, token, epoch, progress, failure, sequence"
+    };
+}
+use job_columns;
+
+/// A store in a SQLite file. Made by [`Sqlite::open`]; cheap to clone.
+#[derive(Clone)]
+pub struct Sqlite {
+    writer: Writer,
+    /// None beside a database in memory, whose one connection does everything.
+    readers: Option<SqlitePool>,
+    options: SqliteConnectOptions,
+    presence: Presence,
+    outbox: bool,
+}
+
+impl Sqlite {
+    /// Opens the file lazily: what is wrong with it is found by the first call. `outbox` says whether
+    /// anyone will take events away ([`super::contract::Keep::unsent`]).
+    pub async fn open(url: &str, outbox: bool) -> Result<Self, StoreError> {
+        let in_memory = url.contains(":memory:") || url.contains("mode=memory");
+        let options = SqliteConnectOptions::from_str(url)?
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(BUSY)
+            .foreign_keys(true);
+        if options.get_filename().as_os_str().is_empty() {
+            return Err(StoreError::Address("a SQLite address names a file: sqlite:PATH".into()));
+        }
+        // It is opened later, and again, wherever the process stands by then.
+        let file = std::path::absolute(options.get_filename()).map_err(disk)?;
+        let options = if in_memory { options } else { options.filename(&file) };
+        let readers = SqlitePoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(ACQUIRE);
+        Ok(Self {
+            writer: Writer::spawn(options.clone(), in_memory, outbox)?,
+            readers: (!in_memory).then(|| {
+                readers.connect_lazy_with(options.clone().create_if_missing(false).pragma("query_only", "on"))
+            }),
+            options,
+            presence: if in_memory { Presence::memory() } else { Presence::beside(&file) },
+            outbox,
+        })
+    }
+
+    /// Accepts a job in the caller's own transaction: it is there if, and only if, that commits. A
+    /// keeper rings for it; to save that wait, ring after the commit. Begin the transaction with
+    /// `begin immediate`: one that has read before it writes may be refused by SQLite.
+    pub async fn accept_in(
+        &self,
+        transaction: &mut SqliteTransaction<'_>,
+        job: NewJob,
+    ) -> Result<Accepted, AcceptError> {
+        let mut savepoint = transaction.begin().await.map_err(StoreError::from)?;
+        let mut tx = Transaction::on(&mut savepoint, self.outbox).await?;
+        let accepted = control::accept_on(&mut tx, &job).await?;
+        savepoint.commit().await.map_err(StoreError::from)?;
+        Ok(accepted)
+    }
+
+    /// [`Writer::write`].
+    async fn write<T, E>(
+        &self,
+        work: impl AsyncFnOnce(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        self.writer.write(work).await
+    }
+
+    /// What a query that changes nothing finds, all of it committed.
+    async fn rows(&self, query: Query) -> Result<Vec<SqliteRow>, StoreError> {
+        let Some(readers) = &self.readers else {
+            return self.write(async move |tx| tx.rows(query).await).await;
+        };
+        match tokio::time::timeout(PATIENCE, query.fetch_all(readers)).await {
+            Ok(rows) => Ok(rows?),
+            Err(_) => Err(StoreError::Unavailable("no answer in time".into())),
+        }
+    }
+
+    async fn row(&self, query: Query) -> Result<Option<SqliteRow>, StoreError> {
+        Ok(self.rows(query).await?.pop())
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    fn name(&self) -> &'static str {
+        "sqlite"
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        let row = one(self.row(sqlx::query(concat!("select ", now!(), " as now"))).await?)?;
+        Ok(Timestamp::from_micros(row.try_get("now")?))
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        if self.readers.is_none() {
+            return self.write(async |tx| migrate_on(tx.connection()).await).await;
+        }
+        // One migrates, the others wait: longer than any call may, so on a connection of its own.
+        let options = self.options.clone().busy_timeout(Duration::from_secs(600));
+        let mut connection = connect(&options).await?;
+        let mut transaction = connection.begin_with("begin immediate").await?;
+        migrate_on(&mut transaction).await?;
+        transaction.commit().await?;
+        connection.close().await?;
+        Ok(())
+    }
+
+    async fn schema(&self) -> Result<Schema, StoreError> {
+        let Some(readers) = &self.readers else {
+            return self.write(async |tx| found(tx.connection()).await).await;
+        };
+        if !self.options.get_filename().exists() {
+            return Ok(Schema { found: 0, known: known() });
+        }
+        let mut connection = readers.acquire().await?;
+        found(&mut connection).await
+    }
+
+    async fn close(&self) {
+        self.writer.close().await;
+        if let Some(readers) = &self.readers {
+            readers.close().await;
+        }
+    }
+}
+
+/// A connection that may write. The file and its folder are made where they are missing.
+async fn connect(options: &SqliteConnectOptions) -> Result<SqliteConnection, StoreError> {
+    let file = options.get_filename();
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).map_err(disk)?;
+    }
+    match SqliteConnection::connect_with(options).await {
+        Ok(connection) => Ok(connection),
+        Err(error) => Err(why_not_open(file).err().unwrap_or_else(|| error.into())),
+    }
+}
+
+/// Of a disk that is full or read-only SQLite may say only that a file cannot be opened; the system says
+/// why. A file beside the database is tried: to close the database itself would let go of SQLite's locks.
+fn why_not_open(file: &Path) -> Result<(), StoreError> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".probe");
+    std::fs::File::create(&beside).map_err(disk)?;
+    std::fs::remove_file(&beside).map_err(disk)
+}
+
+async fn migrate_on(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    connection
+        .execute(
+            "
+            create table if not exists migrations (
+                number     integer     primary key,
+                applied_at integer     not null
+            ) strict
+            ",
+        )
+        .await?;
+    let schema = found(connection).await?;
+    if schema.found > schema.known {
+        return Err(StoreError::NewerSchema(schema));
+    }
+    for (number, statements) in MIGRATIONS.iter().filter(|(number, _)| *number > schema.found) {
+        connection.execute(*statements).await?;
+        sqlx::query(concat!("insert into migrations (number, applied_at) values ($1, ", now!(), ")"))
+            .bind(*number)
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}
+
+fn known() -> u32 {
+    MIGRATIONS.last().map_or(0, |(number, _)| *number)
+}
+
+async fn found(connection: &mut SqliteConnection) -> Result<Schema, StoreError> {
+    let there = sqlx::query("select name from sqlite_schema where type = 'table' and name = 'migrations'")
+        .fetch_optional(&mut *connection)
+        .await?;
+    if there.is_none() {
+        return Ok(Schema { found: 0, known: known() });
+    }
+    let row =
+        sqlx::query("select coalesce(max(number), 0) as found from migrations").fetch_one(connection).await?;
+    Ok(Schema { found: super::row::count(row.try_get("found")?)?, known: known() })
+}
+
+/// What is told of a job whose row has just taken its next number.
+struct Told {
+    job: Uuid,
+    event: String,
+    attempt: i32,
+    worker: Option<String>,
+    code: Option<String>,
+}
+
+/// The events of transitions just made, in this order and in the transaction that made them.
+async fn tell(tx: &mut Transaction<'_>, told: &[Told]) -> Result<(), StoreError> {
+    if told.is_empty() {
+        return Ok(());
+    }
+    let told: Vec<Value> = told
+        .iter()
+        .map(|told| json!([hex(told.job), told.event, told.attempt, told.worker, told.code]))
+        .collect();
+    let query = sqlx::query(
+        "
+        insert into events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
+        select j.id, j.sequence, j.owner, j.kind,
+               g.value->>1, $2, g.value->>2, g.value->>3, g.value->>4, not $3
+          from json_each($1) g
+         cross join jobs j on j.id = unhex(g.value->>0)
+         order by g.key
+        ",
+    )
+    .bind(Value::from(told))
+    .bind(tx.now)
+    .bind(tx.outbox);
+    tx.run(query).await?;
+    Ok(())
+}
+
+/// As ids stand in the arrays that statements read by `json_each`.
+fn hex(id: Uuid) -> String {
+    id.simple().to_string()
+}
+
+fn hexes(ids: impl IntoIterator<Item = Uuid>) -> Value {
+    ids.into_iter().map(hex).collect()
+}
+
+/// The row of a query that always has one.
+fn one(row: Option<SqliteRow>) -> Result<SqliteRow, StoreError> {
+    row.ok_or_else(|| super::row::unreadable("a query without its one row"))
+}
+
+/// A number that a statement takes as its limit.
+fn limit(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// What an error of the file system means to a caller. Its message may name paths; its kind does not.
+fn disk(error: std::io::Error) -> StoreError {
+    use std::io::ErrorKind;
+    let kind = error.kind().to_string().into();
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem => {
+            StoreError::Full(kind)
+        }
+        _ => StoreError::Unavailable(kind),
+    }
+}
+
+fn job(row: &SqliteRow) -> Result<Job, StoreError> {
+    job_row!(row).job()
+}

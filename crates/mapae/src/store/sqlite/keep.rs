@@ -1,0 +1,566 @@
+//! The keeper's statements: ring, reap, expire, send, prune.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use uuid::Uuid;
+
+use super::view::{event, event_columns};
+use super::{Sqlite, Told, Transaction, hex, hexes, limit, now, one, tell};
+use crate::job::event::Event;
+use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::retry::Failure;
+use crate::job::timestamp::Timestamp;
+use crate::store::contract::{Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::row::{as_micros, count, lane, unreadable};
+
+/// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
+const OWNERS_MAX: i64 = 64;
+
+/// The lanes with jobs that are not rung yet, one step in the index for each.
+macro_rules! outbox_lanes {
+    () => {
+        "
+        with recursive lanes (lane) as (
+            select min(lane) from jobs where state = 'pending' and hint = 0
+            union all
+            select (select min(j.lane) from jobs j where j.state = 'pending' and j.hint = 0 and j.lane > l.lane)
+              from lanes l where l.lane is not null
+        )"
+    };
+}
+
+/// The end of both ways to ring: what is `taken (id, owner, due_at)` gets its turn. Binds $1 lane, $3 again,
+/// $4 now. Without its `in` the planner goes through the whole outbox for the few that are placed.
+macro_rules! take_turns {
+    () => {
+        "
+            base (turn) as (
+                select coalesce((select w.turn from jobs w
+                                  where w.lane = $1 and w.state = 'pending' and w.hint > 0
+                                  order by w.turn limit 1), 0)
+            ), waiting as (
+                select owner, count(*) as jobs from jobs
+                 where lane = $1 and state = 'pending' and hint > 0 group by owner
+            ), placed as materialized (
+                select t.id, base.turn + coalesce(mine.jobs, 0)
+                           + row_number() over (partition by t.owner order by t.due_at, t.id) as turn
+                  from taken t
+                 cross join base
+                  left join waiting mine on mine.owner = t.owner
+            )
+            update jobs as j
+               set hint = 1, turn = placed.turn, ring_at = $4 + $3
+              from placed
+             where j.id in (select id from placed) and j.id = placed.id
+               and j.state = 'pending' and j.hint = 0 and j.due_at <= $4
+            returning id, owner, lane, hint, trace, turn
+        "
+    };
+}
+
+#[async_trait]
+impl Keep for Sqlite {
+    async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
+        let plan = plan.clone();
+        self.write(async move |tx| {
+            let mut rung = ring_again(tx, &plan).await?;
+            for (lane, room) in lanes_to_ring(tx, &plan).await? {
+                let room = room.min(limit(plan.max.saturating_sub(rung.len())));
+                if room == 0 {
+                    break;
+                }
+                let fair = ring_fair(tx, &lane, room, plan.again).await?;
+                let rest = room - limit(fair.len());
+                rung.extend(fair);
+                if rest > 0 {
+                    rung.extend(ring_oldest(tx, &lane, rest, plan.again).await?);
+                }
+            }
+            Ok(rung)
+        })
+        .await
+    }
+
+    async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError> {
+        let given: Value = pointers
+            .iter()
+            .map(|(job, hint)| {
+                let wait = age.saturating_mul(1 << hint.saturating_sub(1).min(20));
+                json!([hex(job.0), hint, as_micros(wait)])
+            })
+            .collect();
+        self.write(async move |tx| {
+            let query = sqlx::query(
+                "
+                update jobs as j
+                   set ring_at = $2 + (g.value->>2)
+                  from json_each($1) g
+                 where j.id = unhex(g.value->>0) and j.state = 'pending' and j.hint = g.value->>1
+                ",
+            )
+            .bind(given)
+            .bind(tx.now);
+            tx.run(query).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn windows(&self, cap: usize) -> Result<Vec<(Lane, usize)>, StoreError> {
+        let query = sqlx::query(
+            "
+            with recursive lanes (lane) as (
+                select min(lane) from jobs where state = 'pending' and hint > 0
+                union all
+                select (select min(j.lane) from jobs j where j.state = 'pending' and j.hint > 0 and j.lane > l.lane)
+                  from lanes l where l.lane is not null
+            )
+            select l.lane, (select count(*) from (select 1 from jobs j
+                             where j.lane = l.lane and j.state = 'pending' and j.hint > 0 limit $1)) as waiting
+              from lanes l
+             where l.lane is not null
+            ",
+        )
+        .bind(limit(cap));
+        self.rows(query)
+            .await?
+            .iter()
+            .map(|row| {
+                let waiting = usize::try_from(row.try_get::<i64, _>("waiting")?).map_err(unreadable)?;
+                Ok((lane(row.try_get("lane")?)?, waiting))
+            })
+            .collect()
+    }
+
+    async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError> {
+        let query = sqlx::query(concat!(
+            outbox_lanes!(),
+            "
+            select min(due) - ",
+            now!(),
+            " as wait
+              from (select (select j.due_at from jobs j
+                             where j.lane = l.lane and j.state = 'pending' and j.hint = 0
+                             order by j.due_at limit 1) as due
+                      from lanes l
+                     where l.lane is not null and not exists (select 1 from pauses p where p.lane = l.lane))
+            ",
+        ));
+        let wait = one(self.row(query).await?)?.try_get::<Option<i64>, _>("wait")?;
+        Ok(wait.map(|wait| Duration::from_micros(wait.max(0).unsigned_abs())).filter(|wait| *wait <= horizon))
+    }
+
+    async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError> {
+        let gone = self.gone().await?;
+        self.write(async move |tx| {
+            let query = sqlx::query(
+                "
+                with lost as materialized (
+                    select j.id,
+                           case when j.attempt <= 1 then 0
+                                else cast(min(j.backoff_first_us * (1 << min(j.attempt - 2, 31)), j.backoff_max_us)
+                                          * (abs(random() % 1000001) / 1000000.0) as integer) end as wait
+                      from jobs j
+                     where j.id in (
+                           select id from (select id from jobs where state = 'running' and leased_until <= $2
+                                            order by leased_until limit $1)
+                           union all
+                           select id from (select id from jobs where state = 'running' and leased_until > $2
+                                              and incarnation in (select unhex(value) from json_each($6))
+                                            limit $1))
+                     limit $1
+                ), fate as (
+                    select l.id, $2 + l.wait as due,
+                           case when j.cancel_asked then 'cancelled'
+                                when j.attempt >= j.attempts_max then 'failed'
+                                when j.deadline <= $2 + l.wait then 'failed'
+                                else 'pending' end as next,
+                           case when j.cancel_asked then $3
+                                when j.attempt < j.attempts_max and j.deadline <= $2 + l.wait then $5
+                                else $4 end as failure
+                      from lost l
+                      join jobs j on j.id = l.id
+                )
+                update jobs as j
+                   set state = fate.next,
+                       due_at = case fate.next when 'pending' then fate.due else j.due_at end,
+                       finished_at = case fate.next when 'pending' then null else $2 end,
+                       failure = json_set(fate.failure, '$.attempt', j.attempt),
+                       token = null, holder = null, incarnation = null, leased_until = null, progress = null,
+                       sequence = j.sequence + 1
+                  from fate
+                 where j.id = fate.id and j.state = 'running'
+                returning id, kind, case state when 'pending' then 'lost' else state end as event, attempt,
+                          failure->>'code' as code
+                ",
+            )
+            .bind(limit(max))
+            .bind(tx.now)
+            .bind(json!(Failure::cancelled()))
+            .bind(json!(Failure::lost()))
+            .bind(json!(Failure::overdue()))
+            .bind(hexes(gone));
+            let rows = tx.rows(query).await?;
+            tell(tx, &rows.iter().map(told).collect::<Result<Vec<_>, _>>()?).await?;
+            rows.iter()
+                .map(|row| {
+                    let kind = Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?;
+                    Ok((JobId(row.try_get("id")?), kind))
+                })
+                .collect()
+        })
+        .await
+    }
+
+    async fn expire(&self, max: usize) -> Result<usize, StoreError> {
+        self.write(async move |tx| {
+            let query = sqlx::query(
+                "
+                update jobs
+                   set state = 'failed', finished_at = $2, hint = 0, turn = null, ring_at = null,
+                       failure = json_set($3, '$.attempt', attempt), sequence = sequence + 1
+                 where id in (select id from jobs where state = 'pending' and deadline <= $2 order by deadline limit $1)
+                   and state = 'pending' and deadline <= $2
+                returning id, state as event, attempt, failure->>'code' as code
+                ",
+            )
+            .bind(limit(max))
+            .bind(tx.now)
+            .bind(json!(Failure::overdue()));
+            let rows = tx.rows(query).await?;
+            tell(tx, &rows.iter().map(told).collect::<Result<Vec<_>, _>>()?).await?;
+            Ok(rows.len())
+        })
+        .await
+    }
+
+    async fn unsent(&self, max: usize) -> Result<Vec<Event>, StoreError> {
+        let query = sqlx::query(concat!(
+            "select ",
+            event_columns!(),
+            "
+              from events e
+             where not e.sent
+               and not exists (select 1 from events b where b.job = e.job and b.sequence < e.sequence and not b.sent)
+             order by e.number
+             limit $1
+            ",
+        ))
+        .bind(limit(max));
+        self.rows(query).await?.iter().map(event).collect()
+    }
+
+    async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError> {
+        let given: Value = events.iter().map(|(job, sequence)| json!([hex(job.0), sequence])).collect();
+        self.write(async move |tx| {
+            let query = sqlx::query(
+                "
+                update events as e set sent = 1
+                  from json_each($1) g
+                 where e.job = unhex(g.value->>0) and e.sequence = g.value->>1
+                ",
+            )
+            .bind(given.clone());
+            tx.run(query).await?;
+            // Nothing else keeps those of jobs that are no more.
+            let last = sqlx::query(
+                "
+                delete from events
+                 where sent and job in (select unhex(value->>0) from json_each($1))
+                   and not exists (select 1 from jobs j where j.id = events.job)
+                ",
+            );
+            tx.run(last.bind(given)).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError> {
+        let (retention, max) = (retention.clone(), limit(max));
+        self.write(async move |tx| {
+            let query = sqlx::query(
+                "
+                select id from (select id from jobs where delete_asked and finished_at is not null limit $1)
+                 union
+                select id from (select id from jobs
+                                 where finished_at is not null and state <> 'failed' and finished_at < $2 - $3
+                                 order by finished_at limit $1)
+                 union
+                select id from (select id from jobs where state = 'failed' and finished_at < $2 - $4
+                                 order by finished_at limit $1)
+                 limit $1
+                ",
+            )
+            .bind(max)
+            .bind(tx.now)
+            .bind(as_micros(retention.finished))
+            .bind(as_micros(retention.failed));
+            let mut old = Vec::new();
+            for row in tx.rows(query).await? {
+                old.push(row.try_get::<Uuid, _>("id")?);
+            }
+            let pruned = remove(tx, hexes(old)).await?;
+            forget(tx, &retention, max).await?;
+            Ok(pruned)
+        })
+        .await
+    }
+
+    async fn garbage(&self, max: usize) -> Result<Vec<Garbage>, StoreError> {
+        let query = sqlx::query("select file, since from garbage order by since limit $1").bind(limit(max));
+        self.rows(query)
+            .await?
+            .iter()
+            .map(|row| {
+                Ok(Garbage {
+                    file: row.try_get("file")?,
+                    since: Timestamp::from_micros(row.try_get("since")?),
+                })
+            })
+            .collect()
+    }
+
+    async fn swept(&self, files: &[Garbage]) -> Result<(), StoreError> {
+        let files: Value = files.iter().map(|garbage| garbage.file.as_str()).collect();
+        self.write(async move |tx| {
+            let query = sqlx::query("delete from garbage where file in (select value from json_each($1))");
+            tx.run(query.bind(files)).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError> {
+        // A file's name begins with its job's id, so no index over names is needed.
+        let named =
+            files.iter().filter_map(|file| Some(json!([hex(crate::store::row::job_of_file(file)?), file])));
+        let query = sqlx::query(
+            "
+            select g.value->>1 as file
+              from json_each($1) g
+             where exists (select 1 from jobs j where j.id = unhex(g.value->>0)
+                              and (j.finished_at is null or j.source->>'$.file' = g.value->>1))
+                or exists (select 1 from results r where r.job = unhex(g.value->>0)
+                              and r.output->>'$.file.name' = g.value->>1)
+                or exists (select 1 from checkpoints c where c.job = unhex(g.value->>0)
+                              and c.output->>'$.file.name' = g.value->>1)
+            ",
+        )
+        .bind(named.collect::<Value>());
+        self.rows(query).await?.iter().map(|row| Ok(row.try_get("file")?)).collect()
+    }
+}
+
+impl Sqlite {
+    /// The lives that have ended without a word: nobody holds their lock.
+    async fn gone(&self) -> Result<Vec<Uuid>, StoreError> {
+        let mut gone = Vec::new();
+        for row in self.rows(sqlx::query("select incarnation, presence from workers")).await? {
+            if self.presence.is_gone(row.try_get("presence")?) {
+                gone.push(row.try_get("incarnation")?);
+            }
+        }
+        Ok(gone)
+    }
+}
+
+/// T8: rows rung before whose time has come again. They are in their windows already.
+async fn ring_again(tx: &mut Transaction<'_>, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
+    let query = sqlx::query(
+        "
+        update jobs
+           set hint = hint + 1, ring_at = $3 + $1
+         where id in (select r.id from jobs r
+                       where r.state = 'pending' and r.hint > 0 and r.ring_at <= $3 and r.due_at <= $3
+                         and not exists (select 1 from pauses p where p.lane = r.lane)
+                       order by r.lane, r.turn, r.id limit $2)
+           and state = 'pending' and hint > 0 and ring_at <= $3
+        returning id, owner, lane, hint, trace, turn
+        ",
+    )
+    .bind(as_micros(plan.again))
+    .bind(limit(plan.max))
+    .bind(tx.now);
+    rung(tx, query).await
+}
+
+/// Lanes with due work that is not rung and room in their window.
+async fn lanes_to_ring(tx: &mut Transaction<'_>, plan: &RingPlan) -> Result<Vec<(String, i64)>, StoreError> {
+    let query = sqlx::query(concat!(
+        outbox_lanes!(),
+        "
+        select lane, room
+          from (select l.lane, $1 - (select count(*) from (select 1 from jobs w
+                             where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1)) as room
+                  from lanes l
+                 where l.lane is not null
+                   and not exists (select 1 from pauses p where p.lane = l.lane)
+                   and exists (select 1 from jobs d where d.lane = l.lane and d.state = 'pending'
+                                  and d.hint = 0 and d.due_at <= $2))
+         where room > 0
+        ",
+    ))
+    .bind(limit(plan.window))
+    .bind(tx.now);
+    tx.rows(query).await?.iter().map(|row| Ok((row.try_get("lane")?, row.try_get("room")?))).collect()
+}
+
+/// T2, some from each owner, so that a newcomer need not wait until older backlogs are drained.
+async fn ring_fair(
+    tx: &mut Transaction<'_>,
+    lane: &str,
+    room: i64,
+    again: Duration,
+) -> Result<Vec<Rung>, StoreError> {
+    // In another order in each pass: of more owners than one pass takes, all come round.
+    let query = sqlx::query(concat!(
+        "
+        with recursive owners (owner) as (
+            select min(owner) from jobs where lane = $1 and state = 'pending' and hint = 0
+            union all
+            select (select min(j.owner) from jobs j
+                     where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > last.owner)
+              from owners last where last.owner is not null
+        ), some (owner) as materialized (
+            select owner from owners where owner is not null order by random() limit $5
+        ), taken as (
+            select j.id, j.owner, j.due_at
+              from some
+             cross join jobs j on j.id in (select x.id from jobs x
+                                            where x.lane = $1 and x.owner = some.owner and x.state = 'pending'
+                                              and x.hint = 0 and x.due_at <= $4
+                                            order by x.due_at, x.id
+                                            limit max($2 / $5, 1))
+             limit $2
+        ), ",
+        take_turns!(),
+    ))
+    .bind(lane)
+    .bind(room)
+    .bind(as_micros(again))
+    .bind(tx.now)
+    .bind(OWNERS_MAX);
+    rung(tx, query).await
+}
+
+/// T2, what has been due longest, into the room that is left.
+async fn ring_oldest(
+    tx: &mut Transaction<'_>,
+    lane: &str,
+    room: i64,
+    again: Duration,
+) -> Result<Vec<Rung>, StoreError> {
+    let query = sqlx::query(concat!(
+        "
+        with taken as (
+            select j.id, j.owner, j.due_at from jobs j
+             where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.due_at <= $4
+             order by j.due_at, j.id
+             limit $2
+        ), ",
+        take_turns!(),
+    ))
+    .bind(lane)
+    .bind(room)
+    .bind(as_micros(again))
+    .bind(tx.now);
+    rung(tx, query).await
+}
+
+/// Takes these jobs away with all that belongs to them; their files become garbage.
+async fn remove(tx: &mut Transaction<'_>, old: Value) -> Result<Pruned, StoreError> {
+    let files = sqlx::query(
+        "
+        with old (id) as (select unhex(value) from json_each($1))
+        insert into garbage (file, since)
+        select distinct file, $2 from (
+            select source->>'$.file' as file from jobs where id in (select id from old)
+            union all
+            select output->>'$.file.name' from results where job in (select id from old)
+            union all
+            select output->>'$.file.name' from checkpoints where job in (select id from old)
+        ) where file is not null
+        on conflict do nothing
+        ",
+    )
+    .bind(old.clone())
+    .bind(tx.now);
+    tx.run(files).await?;
+    let buried = sqlx::query(
+        "
+        insert into tombstones (job, owner, at)
+        select id, owner, $2 from jobs
+         where id in (select unhex(value) from json_each($1)) and delete_asked
+        on conflict do nothing
+        ",
+    )
+    .bind(old.clone())
+    .bind(tx.now);
+    tx.run(buried).await?;
+    let told =
+        sqlx::query("delete from events where sent and job in (select unhex(value) from json_each($1))");
+    tx.run(told.bind(old.clone())).await?;
+    let gone = sqlx::query(
+        "
+        delete from jobs
+         where id in (select unhex(value) from json_each($1)) and finished_at is not null
+        returning delete_asked
+        ",
+    )
+    .bind(old);
+    let mut pruned = Pruned::default();
+    for row in tx.rows(gone).await? {
+        if row.try_get("delete_asked")? { pruned.buried += 1 } else { pruned.expired += 1 }
+    }
+    Ok(pruned)
+}
+
+/// What is remembered of jobs and workers that are no more.
+async fn forget(tx: &mut Transaction<'_>, retention: &Retention, max: i64) -> Result<(), StoreError> {
+    for statement in [
+        "delete from idempotency where rowid in (select rowid from idempotency where created_at < $3 - $1 limit $2)",
+        "delete from tombstones where rowid in (select rowid from tombstones where at < $3 - $1 limit $2)",
+        "delete from workers where rowid in (select rowid from workers
+          where seen_at < $3 - $1 limit $2)
+            and not exists (select 1 from jobs j where j.state = 'running' and j.incarnation = workers.incarnation)",
+    ] {
+        tx.run(sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).bind(tx.now)).await?;
+    }
+    Ok(())
+}
+
+/// Of a row with `id`, `event`, `attempt` and `code`.
+fn told(row: &SqliteRow) -> Result<Told, StoreError> {
+    Ok(Told {
+        job: row.try_get("id")?,
+        event: row.try_get("event")?,
+        attempt: row.try_get("attempt")?,
+        worker: None,
+        code: row.try_get("code")?,
+    })
+}
+
+/// What that statement has rung, by turn: rows come back from an update in any order.
+async fn rung(tx: &mut Transaction<'_>, query: super::Query) -> Result<Vec<Rung>, StoreError> {
+    let mut rung = Vec::new();
+    for row in tx.rows(query).await? {
+        let lane = lane(row.try_get("lane")?)?;
+        rung.push((
+            row.try_get::<i64, _>("turn")?,
+            Rung {
+                job: JobId(row.try_get("id")?),
+                owner: Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?,
+                lane,
+                hint: count(row.try_get("hint")?)?,
+                trace: row.try_get("trace")?,
+            },
+        ));
+    }
+    rung.sort_by_key(|(turn, rung)| (*turn, rung.job));
+    Ok(rung.into_iter().map(|(_, rung)| rung).collect())
+}

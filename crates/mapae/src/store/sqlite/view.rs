@@ -1,0 +1,252 @@
+//! Reading. Deleted jobs are not there.
+
+use async_trait::async_trait;
+use sqlx::sqlite::SqliteRow;
+use sqlx::types::Json;
+use sqlx::{AssertSqlSafe, Row};
+use std::time::Duration;
+
+use super::{Sqlite, job, job_columns, limit, now, one};
+use crate::job::State;
+use crate::job::event::{Event, EventKind, Position};
+use crate::job::lease::Holder;
+use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::record::{Job, Output};
+use crate::job::timestamp::Timestamp;
+use crate::store::contract::{
+    EventFilter, JobFilter, LaneStats, Page, Scope, Stats, StoreError, View, WorkerReport, WorkerRow,
+};
+use crate::store::row::{as_like, big, count, lane, state, unreadable};
+
+/// The columns of an event called `e`.
+macro_rules! event_columns {
+    () => {
+        "e.job, e.sequence, e.owner, e.kind, e.event, e.at, e.attempt, e.worker, e.code, e.number"
+    };
+}
+pub(super) use event_columns;
+
+pub(super) fn event(row: &SqliteRow) -> Result<Event, StoreError> {
+    let event: String = row.try_get("event")?;
+    Ok(Event {
+        job: JobId(row.try_get("job")?),
+        owner: Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?,
+        kind: Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
+        sequence: big(row.try_get("sequence")?)?,
+        event: EventKind::parse(&event).ok_or_else(|| unreadable("an event that is none"))?,
+        at: Timestamp::from_micros(row.try_get("at")?),
+        attempt: count(row.try_get("attempt")?)?,
+        worker: row.try_get("worker")?,
+        code: row.try_get("code")?,
+        position: Position { transaction: 0, number: big(row.try_get("number")?)? },
+    })
+}
+
+#[async_trait]
+impl View for Sqlite {
+    async fn job(&self, scope: &Scope, id: JobId) -> Result<Option<Job>, StoreError> {
+        let query = sqlx::query(concat!(
+            "select ",
+            job_columns!(),
+            " from jobs where id = $1 and ($2 is null or owner = $2) and not delete_asked",
+        ))
+        .bind(id.0)
+        .bind(scope.owner());
+        self.row(query).await?.as_ref().map(job).transpose()
+    }
+
+    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Vec<Job>, StoreError> {
+        let mut query = String::from(concat!("select ", job_columns!(), " from jobs where not delete_asked"));
+        for (given, condition) in [
+            (scope.owner().is_some(), " and owner = $1"),
+            (page.after.is_some(), " and id < $2"),
+            (filter.state.is_some(), " and state = $3"),
+            (filter.kind.is_some(), " and kind = $4"),
+            (
+                filter.text.is_some(),
+                " and (lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4)
+                             || '-' || substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) like $5 || '%' escape '\\'
+                       or source->>'$.name' like '%' || $5 || '%' escape '\\')",
+            ),
+        ] {
+            if given {
+                query.push_str(condition);
+            }
+        }
+        query.push_str(" order by id desc limit $6");
+        let query = sqlx::query(AssertSqlSafe(query))
+            .bind(scope.owner())
+            .bind(page.after.map(|after| after.0))
+            .bind(filter.state.map(State::as_str))
+            .bind(filter.kind.as_ref().map(Kind::as_str))
+            .bind(filter.text.as_deref().map(as_like))
+            .bind(limit(page.limit));
+        self.rows(query).await?.iter().map(job).collect()
+    }
+
+    async fn output(&self, scope: &Scope, id: JobId) -> Result<Option<Output>, StoreError> {
+        let query = sqlx::query(
+            "
+            select r.output
+              from results r
+              join jobs j on j.id = r.job
+             where j.id = $1 and ($2 is null or j.owner = $2) and not j.delete_asked and j.state = 'succeeded'
+            ",
+        )
+        .bind(id.0)
+        .bind(scope.owner());
+        let Some(row) = self.row(query).await? else { return Ok(None) };
+        serde_json::from_value(row.try_get("output")?).map_err(|_| unreadable("a result that cannot be read"))
+    }
+
+    async fn events(
+        &self,
+        scope: &Scope,
+        filter: &EventFilter,
+        max: usize,
+    ) -> Result<Vec<Event>, StoreError> {
+        // Numbers are given in the order of commits, for nobody else writes meanwhile.
+        let mut query = String::from(concat!(
+            "select ",
+            event_columns!(),
+            " from events e cross join jobs j on j.id = e.job and not j.delete_asked where e.number > $1",
+        ));
+        for (given, condition) in
+            [(filter.job.is_some(), " and e.job = $2"), (scope.owner().is_some(), " and e.owner = $3")]
+        {
+            if given {
+                query.push_str(condition);
+            }
+        }
+        query.push_str(" order by e.number limit $4");
+        let query = sqlx::query(AssertSqlSafe(query))
+            .bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX))
+            .bind(filter.job.map(|job| job.0))
+            .bind(scope.owner())
+            .bind(limit(max));
+        self.rows(query).await?.iter().map(event).collect()
+    }
+
+    async fn last_position(&self) -> Result<Position, StoreError> {
+        let row = one(self.row(sqlx::query("select coalesce(max(number), 0) as last from events")).await?)?;
+        Ok(Position { transaction: 0, number: big(row.try_get("last")?)? })
+    }
+
+    async fn ahead(&self, job: &Job, max: usize) -> Result<usize, StoreError> {
+        // Rung and not rung apart, each by its own index.
+        let query = sqlx::query(concat!(
+            "
+            select count(*) as ahead from (
+                select 1 from jobs j
+                 cross join jobs o on o.lane = j.lane and o.state = 'pending' and o.hint > 0
+                 where j.id = $1 and o.id <> j.id and (j.hint = 0 or (o.turn, o.id) < (j.turn, j.id))
+                   and o.due_at <= ",
+            now!(),
+            "
+                union all
+                select 1 from jobs j
+                 cross join jobs o on o.lane = j.lane and o.state = 'pending' and o.hint = 0
+                 where j.id = $1 and o.id <> j.id and j.hint = 0 and o.due_at < j.due_at
+                   and o.due_at <= ",
+            now!(),
+            "
+                limit $2)
+            ",
+        ))
+        .bind(job.id.0)
+        .bind(limit(max));
+        usize::try_from(one(self.row(query).await?)?.try_get::<i64, _>("ahead")?).map_err(unreadable)
+    }
+
+    async fn paused(&self) -> Result<Vec<Lane>, StoreError> {
+        let rows = self.rows(sqlx::query("select lane from pauses order by lane")).await?;
+        rows.iter().map(|row| lane(row.try_get("lane")?)).collect()
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
+        let query = sqlx::query(
+            "
+            select name, incarnation, kinds, slots, report, started_at, seen_at
+              from workers
+             order by name, started_at
+            ",
+        );
+        self.rows(query).await?.iter().map(worker).collect()
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        let rows = self
+            .rows(sqlx::query(
+                "select state, count(*) as jobs from jobs where not delete_asked group by state",
+            ))
+            .await?;
+        let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
+        for row in rows {
+            let found = state(row.try_get("state")?)?;
+            let jobs = big(row.try_get("jobs")?)?;
+            stats.states.iter_mut().filter(|(state, _)| *state == found).for_each(|(_, count)| *count = jobs);
+        }
+        stats.dead =
+            stats.states.iter().find(|(state, _)| *state == State::Failed).map_or(0, |(_, jobs)| *jobs);
+        // Only what lives is looked at, each state by its own index.
+        let query = sqlx::query(concat!(
+            "
+            with clock (now) as materialized (select ",
+            now!(),
+            "), live (lane, state, due_at) as (
+                select lane, state, due_at from jobs where state = 'pending' and hint = 0
+                union all
+                select lane, state, due_at from jobs where state = 'pending' and hint > 0
+                union all
+                select lane, state, due_at from jobs where state = 'running'
+            )
+            select lane, count(*) filter (where state = 'pending' and due_at <= now) as ready,
+                   count(*) filter (where state = 'pending' and due_at > now)        as scheduled,
+                   count(*) filter (where state = 'running')                         as running,
+                   now - min(due_at) filter (where state = 'pending' and due_at <= now) as oldest,
+                   exists (select 1 from pauses p where p.lane = live.lane)          as paused
+              from live, clock
+             group by lane
+             order by lane
+            ",
+        ));
+        for row in self.rows(query).await? {
+            stats.lanes.push(LaneStats {
+                lane: lane(row.try_get("lane")?)?,
+                ready: big(row.try_get("ready")?)?,
+                scheduled: big(row.try_get("scheduled")?)?,
+                running: big(row.try_get("running")?)?,
+                oldest_ready: row.try_get::<Option<i64>, _>("oldest")?.map(micros),
+                paused: row.try_get("paused")?,
+            });
+        }
+        let query = sqlx::query(concat!(
+            "
+            select ",
+            now!(),
+            " - (select min(finished_at) from jobs where state = 'failed') as dead_oldest,
+                   (select count(*) from events where not sent)            as outbox
+            ",
+        ));
+        let row = one(self.row(query).await?)?;
+        stats.dead_oldest = row.try_get::<Option<i64>, _>("dead_oldest")?.map(micros);
+        stats.outbox = big(row.try_get("outbox")?)?;
+        Ok(stats)
+    }
+}
+
+fn micros(number: i64) -> Duration {
+    Duration::from_micros(number.max(0).unsigned_abs())
+}
+
+fn worker(row: &SqliteRow) -> Result<WorkerRow, StoreError> {
+    let Json(kinds) = row.try_get::<Json<Vec<String>>, _>("kinds")?;
+    Ok(WorkerRow {
+        holder: Holder { name: row.try_get("name")?, incarnation: row.try_get("incarnation")? },
+        kinds: kinds.into_iter().map(Kind::new).collect::<Result<_, _>>().map_err(unreadable)?,
+        slots: count(row.try_get("slots")?)?,
+        report: serde_json::from_value::<WorkerReport>(row.try_get("report")?).unwrap_or_default(),
+        started_at: Timestamp::from_micros(row.try_get("started_at")?),
+        seen_at: Timestamp::from_micros(row.try_get("seen_at")?),
+    })
+}
