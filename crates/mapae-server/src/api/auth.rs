@@ -168,7 +168,10 @@ pub fn hash(key: &str) -> [u8; 32] {
 
 /// Look-ups of the last seconds, so that not every call asks the database.
 #[derive(Default)]
-pub struct Keys(Mutex<HashMap<[u8; 32], (Instant, Option<KeyRecord>)>>);
+pub struct Keys(Mutex<Remembered>);
+
+/// By hash: when it was asked for, and what was found.
+type Remembered = HashMap<[u8; 32], (Instant, Option<KeyRecord>)>;
 
 impl Keys {
     async fn look_up(&self, store: &Arc<dyn Store>, hash: [u8; 32]) -> Result<Option<KeyRecord>, StoreError> {
@@ -188,7 +191,7 @@ impl Keys {
         Ok(record)
     }
 
-    fn remembered(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], (Instant, Option<KeyRecord>)>> {
+    fn remembered(&self) -> std::sync::MutexGuard<'_, Remembered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

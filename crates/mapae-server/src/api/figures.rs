@@ -23,7 +23,10 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// The last counts, and when they were made.
 #[derive(Default)]
-pub(super) struct Figures(Mutex<Option<(Instant, Arc<Counted>)>>);
+pub(super) struct Figures(Mutex<Option<Last>>);
+
+/// The last counts, or that there are none, and when they were asked for.
+type Last = (Instant, Option<Arc<Counted>>);
 
 pub(super) struct Counted {
     pub stats: Stats,
@@ -38,16 +41,20 @@ impl Figures {
         if let Some((at, counted)) = &*last
             && at.elapsed() < FRESH
         {
-            return Ok(counted.clone());
+            // Those who queued up while the database was silent do not each wait for it in turn.
+            return counted.clone().ok_or_else(|| StoreError::Unavailable("a moment ago".into()));
         }
-        let asked = Instant::now();
-        let stats = runtime.store.stats().await?;
-        let workers = runtime.store.workers().await?;
-        let broker = broker_stats(runtime, &stats.lanes).await;
-        let counted = Arc::new(Counted { stats, workers, broker });
-        *last = Some((asked, counted.clone()));
-        Ok(counted)
+        let counted = count(runtime).await;
+        *last = Some((Instant::now(), counted.as_ref().ok().cloned()));
+        counted
     }
+}
+
+async fn count(runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
+    let stats = runtime.store.stats().await?;
+    let workers = runtime.store.workers().await?;
+    let broker = broker_stats(runtime, &stats.lanes).await;
+    Ok(Arc::new(Counted { stats, workers, broker }))
 }
 
 /// What the broker tells of all lanes together. What it does not tell stays unknown.

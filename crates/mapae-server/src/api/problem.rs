@@ -260,6 +260,9 @@ impl From<SubmitError> for Problem {
     fn from(error: SubmitError) -> Self {
         match error {
             SubmitError::ParamsTooLarge => (&PARAMS_TOO_LARGE).into(),
+            SubmitError::ParamsNul => {
+                Self::from(&BODY_INVALID).detail("`params` may not hold the character NUL.")
+            }
             SubmitError::Accept(AcceptError::KeyReused) => (&KEY_REUSED).into(),
             SubmitError::Accept(AcceptError::Store(error)) => error.into(),
         }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -22,16 +22,6 @@ pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code().expect("an exit code"),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
 }
 
 impl Ran {
@@ -54,7 +44,23 @@ impl Ran {
 }
 
 pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Ran {
-    mapae(folder).args(arguments).output().unwrap().into()
+    output(mapae(folder).args(arguments))
+}
+
+/// Runs it to its end, which comes within the bound or is a fault.
+fn output(command: &mut Command) -> Ran {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let read = |mut pipe: Box<dyn Read + Send>| {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            pipe.read_to_string(&mut text).unwrap();
+            text
+        })
+    };
+    let out = read(Box::new(child.stdout.take().unwrap()));
+    let err = read(Box::new(child.stderr.take().unwrap()));
+    let code = ended(&mut child);
+    Ran { code, out: out.join().unwrap(), err: err.join().unwrap() }
 }
 
 /// A running `mapae`, killed when dropped.
@@ -83,7 +89,7 @@ impl Server {
 
     pub(crate) fn run(&self, folder: &Path, arguments: &[&str]) -> Ran {
         let client = ["--url", &self.url, "--key", &self.key];
-        mapae(folder).args(client).args(arguments).output().unwrap().into()
+        output(mapae(folder).args(client).args(arguments))
     }
 
     /// Tells it to stop and waits until it has.
@@ -111,7 +117,10 @@ fn ended(child: &mut Child) -> i32 {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code().unwrap_or(-1);
         }
-        assert!(Instant::now() < deadline, "the process does not end");
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("the process does not end");
+        }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -185,8 +194,8 @@ fn analyze_prints_one_json_object_a_file_in_their_order() {
     assert_eq!(lines[1]["source"]["name"], "a.csv");
     assert!(lines[1]["class"].is_null() && lines[1]["tables"].is_array());
     assert!(!folder.path().join("results").exists(), "--json alone writes no folders");
-    let korean = mapae(folder.path()).env("LANG", "ko_KR.UTF-8").args(["analyze", "broken.pdf"]).output();
-    assert!(Ran::from(korean.unwrap()).err.contains("문서"));
+    let korean = output(mapae(folder.path()).env("LANG", "ko_KR.UTF-8").args(["analyze", "broken.pdf"]));
+    assert!(korean.err.contains("문서"));
 }
 
 #[test]
@@ -258,8 +267,7 @@ fn exit_codes_say_what_went_wrong() {
     let late = server.run(path, &["submit", "nobody.runs.this", "--wait", "--timeout", "100ms"]);
     assert_eq!((late.code, late.trouble().as_str()), (124, "wait-timed-out"));
 
-    let stranger = mapae(path).args(["--url", &server.url, "--key", "x", "jobs"]).output().unwrap();
-    let stranger = Ran::from(stranger);
+    let stranger = output(mapae(path).args(["--url", &server.url, "--key", "x", "jobs"]));
     assert_eq!((stranger.code, stranger.trouble().as_str()), (77, "unauthenticated"));
     let url = format!("http://127.0.0.1:{}", free_port());
     let nobody = run(path, &["--url", &url, "jobs"]);
@@ -302,14 +310,7 @@ fn keys_are_shown_once_let_in_and_can_be_revoked() {
     assert!(listed.contains(parts[1]) && !listed.contains(parts[2]));
 
     let ask = |arguments: &[&str]| {
-        Ran::from(
-            mapae(path)
-                .env("MAPAE_URL", &server.url)
-                .env("MAPAE_KEY", &key)
-                .args(arguments)
-                .output()
-                .unwrap(),
-        )
+        output(mapae(path).env("MAPAE_URL", &server.url).env("MAPAE_KEY", &key).args(arguments))
     };
     assert_eq!(ask(&["submit", "work"]).code, 0);
     assert_eq!(ask(&["workers"]).code, 77);
@@ -409,13 +410,8 @@ fn a_wrong_configuration_tells_all_mistakes_and_starts_nothing() {
     std::fs::write(path.join("mapae.toml"), "[worker]\nslots = 0\ndrain = 7\n").unwrap();
     let both = run(path, &["config", "check"]);
     assert!(both.err.contains("worker.slots") && both.err.contains("worker.drain"), "{}", both.err);
-    let explained = Ran::from(
-        mapae(path)
-            .env("MAPAE_WORKER_SLOTS", "9")
-            .args(["config", "explain", "worker.slots"])
-            .output()
-            .unwrap(),
-    );
+    let explained =
+        output(mapae(path).env("MAPAE_WORKER_SLOTS", "9").args(["config", "explain", "worker.slots"]));
     assert!(explained.ok().contains("MAPAE_WORKER_SLOTS"));
     assert_eq!(run(path, &["config", "explain", "worker.slot"]).code, 4);
 }

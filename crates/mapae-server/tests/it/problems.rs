@@ -25,6 +25,7 @@ async fn whatever_is_wrong_with_a_body_is_told_by_its_own_code() {
         ("application/json", "[]", 422, "body-invalid"),
         ("application/json", "{}", 422, "body-invalid"),
         ("application/json", r#"{"kind":"work","colour":1}"#, 422, "body-invalid"),
+        ("application/json", r#"{"kind":"work","params":{"a":"\u0000"}}"#, 422, "body-invalid"),
         ("application/json", r#"{"kind":"work","priority":10}"#, 422, "body-invalid"),
         ("application/json", r#"{"kind":"work","priority":-1}"#, 422, "body-invalid"),
         ("application/json", r#"{"kind":"../work"}"#, 422, "body-invalid"),
