@@ -1,3 +1,5 @@
 //! The binary `mapae`.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    mapae_server::cli::run()
+}

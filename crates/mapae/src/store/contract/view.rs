@@ -9,7 +9,7 @@ use super::{Scope, StoreError};
 use crate::job::State;
 use crate::job::event::{Event, Position};
 use crate::job::lease::Holder;
-use crate::job::name::{JobId, Kind, Lane};
+use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 
@@ -33,6 +33,14 @@ pub trait View {
 
     /// How many rung or due jobs stand before this one in its lane, counted up to `max`.
     async fn ahead(&self, job: &Job, max: usize) -> Result<usize, StoreError>;
+
+    /// How many of the owner's jobs wait in the lane, counted up to `max`: for limits, so a store may leave
+    /// out those of the hot window, which are few.
+    async fn waiting(&self, lane: &Lane, owner: &Owner, max: usize) -> Result<usize, StoreError> {
+        let filter = JobFilter { state: Some(State::Pending), kind: Some(lane.kind.clone()), text: None };
+        let page = Page { after: None, limit: max };
+        Ok(self.jobs(&Scope::Owner(owner.clone()), &filter, &page).await?.len())
+    }
 
     async fn paused(&self) -> Result<Vec<Lane>, StoreError>;
 

@@ -178,6 +178,23 @@ impl View for Postgres {
         usize::try_from(row.try_get::<i64, _>("ahead")?).map_err(unreadable)
     }
 
+    async fn waiting(&self, lane: &Lane, owner: &Owner, max: usize) -> Result<usize, StoreError> {
+        let row = sqlx::query(
+            "
+            select count(*) as waiting from (
+                select from mapae.jobs
+                 where lane = $1 and owner = $2 and state = 'pending' and hint = 0
+                 limit $3) w
+            ",
+        )
+        .bind(lane.to_string())
+        .bind(owner.as_str())
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .fetch_one(&self.pool)
+        .await?;
+        usize::try_from(row.try_get::<i64, _>("waiting")?).map_err(unreadable)
+    }
+
     async fn paused(&self) -> Result<Vec<Lane>, StoreError> {
         let rows = sqlx::query("select lane from mapae.pauses order by lane").fetch_all(&self.pool).await?;
         rows.iter().map(|row| lane(row.try_get("lane")?)).collect()

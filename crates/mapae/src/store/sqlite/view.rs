@@ -158,6 +158,21 @@ impl View for Sqlite {
         usize::try_from(one(self.row(query).await?)?.try_get::<i64, _>("ahead")?).map_err(unreadable)
     }
 
+    async fn waiting(&self, lane: &Lane, owner: &Owner, max: usize) -> Result<usize, StoreError> {
+        let query = sqlx::query(
+            "
+            select count(*) as waiting from (
+                select 1 from jobs
+                 where lane = $1 and owner = $2 and state = 'pending' and hint = 0
+                 limit $3)
+            ",
+        )
+        .bind(lane.to_string())
+        .bind(owner.as_str())
+        .bind(limit(max));
+        usize::try_from(one(self.row(query).await?)?.try_get::<i64, _>("waiting")?).map_err(unreadable)
+    }
+
     async fn paused(&self) -> Result<Vec<Lane>, StoreError> {
         let rows = self.rows(sqlx::query("select lane from pauses order by lane")).await?;
         rows.iter().map(|row| lane(row.try_get("lane")?)).collect()

@@ -1,0 +1,204 @@
+//! The HTTP API: what is where, and what every answer has in common.
+//!
+//! ```text
+//! request ─► speak (problems for every refusal, panics caught) ─► Caller (key, right) ─► admission
+//!         ─► the call's own module ─► runtime (store, files, accept)
+//! ```
+//!
+//! `/openapi.json` is made from the routes as they stand, so neither can be without the other.
+
+mod admission;
+pub mod auth;
+mod dead;
+mod documents;
+mod events;
+mod extract;
+mod feed;
+mod figures;
+mod health;
+mod jobs;
+mod lanes;
+mod linger;
+pub mod metrics;
+mod model;
+pub mod problem;
+mod result;
+mod submit;
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse};
+use axum::routing::get;
+use mapae::job::name::Kind;
+use tokio_util::sync::CancellationToken;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::admission::Admission;
+use self::auth::Keys;
+use self::feed::Feed;
+use self::figures::Figures;
+use self::health::Health;
+pub use self::health::Watched;
+use self::problem::Problem;
+use crate::config::Config;
+use crate::runtime::Runtime;
+
+/// What all calls share. Cheap to clone.
+#[derive(Clone)]
+pub struct Api(Arc<Shared>);
+
+pub struct Shared {
+    pub config: Arc<Config>,
+    runtime: OnceLock<Arc<Runtime>>,
+    keys: Keys,
+    admission: Admission,
+    feed: Feed,
+    figures: Figures,
+    pub health: Health,
+    /// Cancelled when the process begins to stop: it is not ready any more, and streams end. Requests are
+    /// answered until the last connection is closed.
+    pub stop: CancellationToken,
+}
+
+impl std::ops::Deref for Api {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Api {
+    /// Answers at once; calls that need the runtime are told to wait until [`Api::open`].
+    pub fn new(config: Arc<Config>, stop: CancellationToken) -> Self {
+        Self(Arc::new(Shared {
+            admission: Admission::new(&config.limits),
+            runtime: OnceLock::new(),
+            keys: Keys::default(),
+            feed: Feed::default(),
+            figures: Figures::default(),
+            health: Health::default(),
+            config,
+            stop,
+        }))
+    }
+
+    /// The runtime can be used from now on. Spawns the task that watches for events.
+    pub fn open(&self, runtime: Arc<Runtime>) {
+        if self.runtime.set(runtime.clone()).is_ok() {
+            self.feed.start(runtime.store.clone(), self.stop.clone());
+        }
+    }
+
+    fn runtime(&self) -> Result<Arc<Runtime>, Problem> {
+        self.runtime.get().cloned().ok_or_else(|| (&problem::STARTING).into())
+    }
+
+    /// The kinds that this program and its configuration know. Clients may submit others: whoever runs
+    /// them may be another program.
+    fn known_kinds(&self) -> Vec<Kind> {
+        let configured = self.config.kinds.keys().chain(self.config.handlers.keys()).cloned();
+        configured.chain(Kind::new(crate::documents::KIND)).collect()
+    }
+
+    fn knows(&self, kind: &Kind) -> bool {
+        self.known_kinds().contains(kind)
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "mapae",
+        description = "A durable runtime for long work. Every refusal is an RFC 9457 problem with a stable \
+                       `code`; times are RFC 3339 in UTC; lists are paged by `cursor` and the `Link` header.",
+        license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT"),
+    ),
+    tags(
+        (name = "jobs", description = "Submit work and follow it."),
+        (name = "dead", description = "Jobs that failed for good, waiting for a person."),
+        (name = "runtime", description = "How the whole is doing."),
+    ),
+)]
+struct Document;
+
+fn described() -> OpenApiRouter<Api> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(documents::upload))
+        .routes(routes!(submit::submit, jobs::list))
+        .routes(routes!(jobs::show, jobs::delete))
+        .routes(routes!(jobs::cancel))
+        .routes(routes!(jobs::retry))
+        .routes(routes!(events::of_job))
+        .routes(routes!(events::of_all))
+        .routes(routes!(result::whole))
+        .routes(routes!(result::text))
+        .routes(routes!(result::table))
+        .routes(routes!(dead::list))
+        .routes(routes!(dead::redrive))
+        .routes(routes!(dead::resolve))
+        .routes(routes!(lanes::pause))
+        .routes(routes!(lanes::resume))
+        .routes(routes!(figures::stats))
+        .routes(routes!(figures::workers))
+        .routes(routes!(figures::resources))
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::startupz))
+        .routes(routes!(metrics::metrics))
+}
+
+/// The document at `/openapi.json`.
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    let mut document = described().into_openapi();
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("key", SecurityScheme::Http(bearer));
+    document
+}
+
+/// Only health and metrics: for a process that works and does not serve.
+pub fn watch_router(api: Api) -> Router {
+    let watched = Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/startupz", get(health::startupz))
+        .route("/metrics", get(metrics::metrics));
+    finished(watched, api)
+}
+
+/// Everything that is served.
+pub fn router(api: Api) -> Router {
+    let (router, _) = described().split_for_parts();
+    let document: Arc<str> = openapi().to_json().expect("the document is JSON").into();
+    let json = [("content-type", "application/json")];
+    let router = router
+        .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
+        .route("/", get(|| async { Html(WELCOME) }));
+    finished(router, api)
+}
+
+fn finished(router: Router<Api>, api: Api) -> Router {
+    router
+        .fallback(|| async { Problem::from(&problem::ROUTE_NOT_FOUND) })
+        // The answer says which methods there are; its body is made by `speak`.
+        .method_not_allowed_fallback(|| async { StatusCode::METHOD_NOT_ALLOWED.into_response() })
+        // Every call that reads a body has its own limit.
+        .layer(axum::extract::DefaultBodyLimit::disable())
+        .layer(axum::middleware::from_fn(problem::speak))
+        .layer(axum::middleware::from_fn(linger::linger))
+        .with_state(api)
+}
+
+const WELCOME: &str = r#"<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>mapae</title>
+<p>mapae is running. The API is described at <a href="/openapi.json">/openapi.json</a>;
+its calls are below <code>/v1</code> and take <code>Authorization: Bearer KEY</code>.
+<p>mapae가 실행 중입니다. API 설명은 <a href="/openapi.json">/openapi.json</a>에 있습니다.
+</html>
+"#;

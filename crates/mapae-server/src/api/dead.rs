@@ -1,0 +1,191 @@
+//! Dead letters: jobs that failed for good. A person looks, then sends them back to work or closes them.
+//!
+//! Closing (`resolve`) deletes the job and its files: somebody has seen to it by other means.
+
+use axum::extract::State as Shared;
+use axum::response::{IntoResponse, Response};
+use mapae::job::State;
+use mapae::job::name::JobId;
+use mapae::store::contract::{ControlError, Page, Scope};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Api;
+use super::auth::{Caller, DeadWrite, JobsRead};
+use super::extract::{Json, Query};
+use super::jobs::{Filter, page_of};
+use super::model::JobList;
+use super::problem::{self, Problem, ProblemBody};
+use crate::runtime::Runtime;
+
+/// Most dead letters that one call acts on; what is left is told by `more`.
+const MAX: usize = 1000;
+
+/// Which dead letters: either by id, or all that fit a filter.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Which {
+    ids: Option<Vec<String>>,
+    filter: Option<WhichFilter>,
+    /// Nothing is done; the answer says what would be.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WhichFilter {
+    kind: Option<String>,
+    /// For keys of all owners.
+    owner: Option<String>,
+    /// Part of the file's name, or the beginning of an id.
+    q: Option<String>,
+    /// The code of the failure.
+    code: Option<String>,
+}
+
+/// What was done, or would be.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Done {
+    pub dry_run: bool,
+    /// Acted on.
+    pub done: Vec<String>,
+    /// Asked for by id and not a dead letter of the caller's.
+    pub refused: Vec<String>,
+    /// There are more that fit the filter: ask again.
+    pub more: bool,
+}
+
+/// Dead letters, newest first.
+#[utoipa::path(
+    get, path = "/v1/dead", tag = "dead", params(Filter), security(("key" = ["jobs:read"])),
+    responses((status = 200, body = JobList), (status = "default", body = ProblemBody)),
+)]
+pub(super) async fn list(
+    caller: Caller<JobsRead>,
+    Query(mut filter): Query<Filter>,
+) -> Result<Response, Problem> {
+    if filter.state.is_some() {
+        return Err(Problem::from(&problem::QUERY_INVALID).detail("Dead letters have one `state`: failed."));
+    }
+    filter.state = Some(State::Failed.as_str().to_owned());
+    page_of(&caller.runtime, caller.scope(), &filter, "/v1/dead").await
+}
+
+/// Sends dead letters back to work, each with a fresh budget and its history.
+#[utoipa::path(
+    post, path = "/v1/dead/redrive", tag = "dead", request_body = Which, security(("key" = ["dead:write"])),
+    responses((status = 200, body = Done), (status = "default", body = ProblemBody)),
+)]
+pub(super) async fn redrive(
+    Shared(api): Shared<Api>,
+    caller: Caller<DeadWrite>,
+    Json(which): Json<Which>,
+) -> Result<Response, Problem> {
+    act(&api, &caller, which, Act::Redrive).await
+}
+
+/// Closes dead letters: the jobs and their files go.
+#[utoipa::path(
+    post, path = "/v1/dead/resolve", tag = "dead", request_body = Which, security(("key" = ["dead:write"])),
+    responses((status = 200, body = Done), (status = "default", body = ProblemBody)),
+)]
+pub(super) async fn resolve(
+    Shared(api): Shared<Api>,
+    caller: Caller<DeadWrite>,
+    Json(which): Json<Which>,
+) -> Result<Response, Problem> {
+    act(&api, &caller, which, Act::Resolve).await
+}
+
+#[derive(Clone, Copy)]
+enum Act {
+    Redrive,
+    Resolve,
+}
+
+async fn act(api: &Api, caller: &Caller<DeadWrite>, which: Which, act: Act) -> Result<Response, Problem> {
+    let scope = caller.scope();
+    let runtime = &caller.runtime;
+    let (chosen, unknown, more) = choose(runtime, &scope, &which).await?;
+    let mut done = Done { dry_run: which.dry_run, done: Vec::new(), refused: unknown, more };
+    for id in chosen {
+        if api.stop.is_cancelled() {
+            done.more = true;
+            break;
+        }
+        let acted = if which.dry_run { Ok(()) } else { one(runtime, &scope, id, act).await };
+        match acted {
+            Ok(()) => done.done.push(id.to_string()),
+            Err(ControlError::NotFound | ControlError::Conflict(_)) => done.refused.push(id.to_string()),
+            Err(ControlError::Store(error)) => return Err(error.into()),
+        }
+    }
+    Ok(axum::Json(done).into_response())
+}
+
+async fn one(runtime: &Runtime, scope: &Scope, id: JobId, act: Act) -> Result<(), ControlError> {
+    match act {
+        Act::Redrive => runtime.store.redrive(scope, id).await,
+        // Between the look and this a person may have sent it back to work; deleting it then is what
+        // was asked for all the same.
+        Act::Resolve => runtime.store.delete(scope, id).await,
+    }
+}
+
+/// The dead letters meant, the ids that are none, and whether there are more.
+async fn choose(
+    runtime: &Runtime,
+    scope: &Scope,
+    which: &Which,
+) -> Result<(Vec<JobId>, Vec<String>, bool), Problem> {
+    let bad = |detail: String| Problem::from(&problem::BODY_INVALID).detail(detail);
+    match (&which.ids, &which.filter) {
+        (Some(ids), None) if ids.len() > MAX => Err(bad(format!("`ids` are at most {MAX}."))),
+        (Some(ids), None) => {
+            let (mut chosen, mut unknown) = (Vec::new(), Vec::new());
+            for text in ids {
+                let id = text.parse::<JobId>().map_err(|_| bad("An entry of `ids` is no id.".into()))?;
+                match runtime.store.job(scope, id).await? {
+                    Some(job) if job.state == State::Failed => chosen.push(id),
+                    _ => unknown.push(id.to_string()),
+                }
+            }
+            Ok((chosen, unknown, false))
+        }
+        (None, Some(filter)) => by_filter(runtime, scope, filter).await,
+        _ => Err(bad("Give either `ids` or `filter`.".into())),
+    }
+}
+
+async fn by_filter(
+    runtime: &Runtime,
+    scope: &Scope,
+    wanted: &WhichFilter,
+) -> Result<(Vec<JobId>, Vec<String>, bool), Problem> {
+    let filter = Filter {
+        state: Some(State::Failed.as_str().to_owned()),
+        kind: wanted.kind.clone(),
+        owner: wanted.owner.clone(),
+        q: wanted.q.clone(),
+        ..Filter::default()
+    };
+    let (scope, filter, mut page) = filter.read(scope.clone())?;
+    let Some(scope) = scope else { return Ok((Vec::new(), Vec::new(), false)) };
+    page = Page { limit: 200, ..page };
+    let mut chosen = Vec::new();
+    loop {
+        let jobs = runtime.store.jobs(&scope, &filter, &page).await?;
+        let last_page = jobs.len() < page.limit;
+        page.after = jobs.last().map(|job| job.id);
+        let code = |failure: &mapae::job::retry::Failure| {
+            wanted.code.as_ref().is_none_or(|code| failure.code == *code)
+        };
+        chosen.extend(jobs.iter().filter(|job| job.failure.as_ref().is_none_or(code)).map(|job| job.id));
+        if last_page || chosen.len() >= MAX {
+            let more = !last_page || chosen.len() > MAX;
+            chosen.truncate(MAX);
+            return Ok((chosen, Vec::new(), more));
+        }
+    }
+}

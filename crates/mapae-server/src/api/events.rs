@@ -1,0 +1,275 @@
+//! Events as they happen, over SSE: of one job from its beginning, or of all jobs from now on.
+//!
+//! An event's id is its position in the store, so a client that comes back with `Last-Event-ID` goes on
+//! where it was, whatever server it reaches and however often that was restarted. Progress is not kept:
+//! it has no id and is told as it is when somebody looks.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::sse::{Event as Sent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+use mapae::job::event::{Event, Position};
+use mapae::job::name::JobId;
+use mapae::job::record::Progress;
+use mapae::store::contract::{EventFilter, Scope, StoreError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use utoipa::IntoParams;
+
+use super::Api;
+use super::auth::{Caller, Identity, JobsRead};
+use super::extract::{Id, Query};
+use super::problem::{self, Problem, ProblemBody};
+use crate::runtime::Runtime;
+use std::sync::Arc;
+
+/// Events read at a time.
+const BATCH: usize = 200;
+
+/// How often progress is looked at, and a silent stream looks by itself.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How long a stream rests when the database does not answer.
+const TROUBLED: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct From {
+    /// As `Last-Event-ID`, for clients that cannot set a header; `0-0` is the beginning.
+    after: Option<String>,
+    /// `false` ends the stream once everything so far has been told.
+    follow: Option<bool>,
+}
+
+/// Events of one job, from its first; the stream ends when the job has.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/events", tag = "jobs",
+    params(("id" = String, Path), From, ("Last-Event-ID" = Option<String>, Header)),
+    security(("key" = ["jobs:read"])),
+    responses(
+        (status = 200, content_type = "text/event-stream", description = "CloudEvents, one a message."),
+        (status = 204, description = "The job has ended and all its events have been told: do not come back."),
+        (status = "default", body = ProblemBody),
+    ),
+)]
+pub(super) async fn of_job(
+    State(api): State<Api>,
+    caller: Caller<JobsRead>,
+    Id(id): Id,
+    Query(from): Query<From>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let after = resume(&from, &headers)?;
+    let scope = caller.scope();
+    let job = caller.runtime.store.job(&scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
+    if let Some(after) = after
+        && job.state.is_terminal()
+        && told(&caller.runtime, &scope, id, after, job.sequence).await?
+    {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let filter = EventFilter { job: Some(id), after: after.unwrap_or_default() };
+    stream(api, caller, filter, from.follow.unwrap_or(true))
+}
+
+/// Events of all jobs that the caller may see, from now on.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "jobs", params(From, ("Last-Event-ID" = Option<String>, Header)),
+    security(("key" = ["jobs:read"])),
+    responses(
+        (status = 200, content_type = "text/event-stream", description = "CloudEvents, one a message."),
+        (status = "default", body = ProblemBody),
+    ),
+)]
+pub(super) async fn of_all(
+    State(api): State<Api>,
+    caller: Caller<JobsRead>,
+    Query(from): Query<From>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let after = match resume(&from, &headers)? {
+        Some(after) => after,
+        None => caller.runtime.store.last_position().await?,
+    };
+    stream(api, caller, EventFilter { job: None, after }, from.follow.unwrap_or(true))
+}
+
+fn resume(from: &From, headers: &HeaderMap) -> Result<Option<Position>, Problem> {
+    let header = headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?"));
+    let Some(text) = header.or(from.after.as_deref()).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    text.parse().map(Some).map_err(|()| (&problem::EVENT_ID_INVALID).into())
+}
+
+/// Whether nothing after `after` will ever come of a job that has ended with `sequence` events.
+async fn told(
+    runtime: &Runtime,
+    scope: &Scope,
+    id: JobId,
+    after: Position,
+    sequence: u64,
+) -> Result<bool, StoreError> {
+    let mut filter = EventFilter { job: Some(id), after: Position::default() };
+    loop {
+        let events = runtime.store.events(scope, &filter, BATCH).await?;
+        let Some(last) = events.last() else { return Ok(false) };
+        if last.sequence >= sequence {
+            return Ok(last.position <= after);
+        }
+        filter.after = last.position;
+    }
+}
+
+/// One client that follows.
+struct Following {
+    api: Api,
+    runtime: Arc<Runtime>,
+    identity: Identity,
+    filter: EventFilter,
+    follow: bool,
+    waiting: VecDeque<Event>,
+    progress: Option<Progress>,
+    /// The last of a job's events that was told.
+    sequence: u64,
+    feed: watch::Receiver<u64>,
+    _place: OwnedSemaphorePermit,
+}
+
+fn stream(
+    api: Api,
+    caller: Caller<JobsRead>,
+    filter: EventFilter,
+    follow: bool,
+) -> Result<Response, Problem> {
+    let following = Following {
+        _place: api.admission.stream()?,
+        feed: api.feed.follow(),
+        api,
+        runtime: caller.runtime,
+        identity: caller.identity,
+        filter,
+        follow,
+        waiting: VecDeque::new(),
+        progress: None,
+        sequence: 0,
+    };
+    let events = unfold(following, |mut following| async move {
+        let sent = following.next().await?;
+        Some((Ok::<_, Infallible>(sent), following))
+    });
+    let alive = KeepAlive::new().interval(Duration::from_secs(15));
+    let mut response = Sse::new(events).keep_alive(alive).into_response();
+    // Proxies that collect answers would keep events back.
+    response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+impl Following {
+    /// The next message; `None` ends the stream.
+    async fn next(&mut self) -> Option<Sent> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                self.sequence = event.sequence;
+                return Some(message(&event));
+            }
+            if self.api.stop.is_cancelled()
+                || !self.identity.still_valid(&self.api, &self.runtime.store).await
+            {
+                return None;
+            }
+            self.feed.mark_unchanged();
+            match self.look().await {
+                Ok(Look::Told(sent)) => return Some(*sent),
+                Ok(Look::Over) => return None,
+                Ok(Look::Events) => {}
+                Ok(Look::Nothing) if !self.follow => return None,
+                Ok(Look::Nothing) => {
+                    tokio::select! {
+                        _ = self.feed.changed() => {}
+                        () = self.api.stop.cancelled() => return None,
+                        () = tokio::time::sleep(LOOK) => {}
+                    }
+                }
+                // The client keeps its place; the database comes back.
+                Err(_) => tokio::time::sleep(TROUBLED).await,
+            }
+        }
+    }
+
+    async fn look(&mut self) -> Result<Look, StoreError> {
+        let (store, scope) = (&self.runtime.store, self.identity.scope());
+        // The job first: what it says is then never newer than the events.
+        let job = match self.filter.job {
+            Some(id) => match store.job(&scope, id).await? {
+                Some(job) => Some(job),
+                None => return Ok(Look::Over),
+            },
+            None => None,
+        };
+        let events = store.events(&scope, &self.filter, BATCH).await?;
+        if let Some(last) = events.last() {
+            self.filter.after = last.position;
+            self.waiting.extend(events);
+            return Ok(Look::Events);
+        }
+        let Some(job) = job else { return Ok(Look::Nothing) };
+        if job.state.is_terminal() && self.sequence >= job.sequence {
+            return Ok(Look::Over);
+        }
+        if !job.state.is_terminal() && job.progress.is_some() && job.progress != self.progress {
+            self.progress = job.progress;
+            let data = json!({ "job": job.id, "progress": self.progress });
+            let sent = Sent::default().event("progress").data(data.to_string());
+            return Ok(Look::Told(Box::new(sent)));
+        }
+        Ok(Look::Nothing)
+    }
+}
+
+enum Look {
+    Events,
+    Told(Box<Sent>),
+    Nothing,
+    Over,
+}
+
+fn message(event: &Event) -> Sent {
+    Sent::default()
+        .id(event.position.to_string())
+        .event(event.event.as_str())
+        .data(cloud_event(event).to_string())
+}
+
+/// CloudEvents 1.0 as JSON: no content, no result, only where to find them.
+pub(super) fn cloud_event(event: &Event) -> Value {
+    let this = format!("/v1/jobs/{}", event.job);
+    json!({
+        "specversion": "1.0",
+        "id": format!("{}/{}", event.job, event.sequence),
+        "source": "/v1/jobs",
+        "type": format!("mapae.job.{}", event.event.as_str()),
+        "subject": event.job,
+        "time": event.at,
+        "sequence": event.sequence,
+        "partitionkey": event.job,
+        "datacontenttype": "application/json",
+        "data": {
+            "job": event.job,
+            "owner": event.owner,
+            "kind": event.kind,
+            "event": event.event.as_str(),
+            "attempt": event.attempt,
+            "worker": event.worker,
+            "code": event.code,
+            "links": { "self": this, "result": format!("{this}/result") },
+        },
+    })
+}

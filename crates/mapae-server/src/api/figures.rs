@@ -1,0 +1,330 @@
+//! The whole at a glance: states, lanes, workers, resources. Counted at most every few seconds, however
+//! many ask, and with every key there from the first moment: who scales by a number needs its zero.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use mapae::broker::contract::BrokerStats;
+use mapae::job::name::{Class, Lane};
+use mapae::store::contract::{LaneStats, Stats, StoreError, WorkerRow};
+use serde::Serialize;
+use tokio::sync::Mutex;
+use utoipa::ToSchema;
+
+use super::Api;
+use super::auth::{Admin, Caller, JobsRead};
+use super::problem::{Problem, ProblemBody};
+use crate::runtime::Runtime;
+
+/// How old a count may be.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// The last counts, and when they were made.
+#[derive(Default)]
+pub(super) struct Figures(Mutex<Option<Last>>);
+
+/// The last counts, or that there are none, and when they were asked for.
+type Last = (Instant, Option<Arc<Counted>>);
+
+pub(super) struct Counted {
+    pub stats: Stats,
+    pub workers: Vec<WorkerRow>,
+    pub broker: BrokerStats,
+}
+
+impl Figures {
+    /// Asked by many at once, the store is asked once.
+    pub(super) async fn get(&self, runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
+        let mut last = self.0.lock().await;
+        if let Some((at, counted)) = &*last
+            && at.elapsed() < FRESH
+        {
+            // Those who queued up while the database was silent do not each wait for it in turn.
+            return counted.clone().ok_or_else(|| StoreError::Unavailable("a moment ago".into()));
+        }
+        let counted = count(runtime).await;
+        *last = Some((Instant::now(), counted.as_ref().ok().cloned()));
+        counted
+    }
+}
+
+async fn count(runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
+    let stats = runtime.store.stats().await?;
+    let workers = runtime.store.workers().await?;
+    let broker = broker_stats(runtime, &stats.lanes).await;
+    Ok(Arc::new(Counted { stats, workers, broker }))
+}
+
+/// What the broker tells of all lanes together. What it does not tell stays unknown.
+async fn broker_stats(runtime: &Runtime, lanes: &[LaneStats]) -> BrokerStats {
+    let mut all = BrokerStats::default();
+    for lane in lanes {
+        let Ok(one) = runtime.broker.stats(&lane.lane).await else { continue };
+        let add = |into: &mut Option<_>, from: Option<mapae::broker::contract::Figure<u64>>| {
+            if let Some(from) = from {
+                let figure = into.get_or_insert(mapae::broker::contract::Figure { value: 0, ..from });
+                figure.value += from.value;
+                figure.exact &= from.exact;
+            }
+        };
+        add(&mut all.depth, one.depth);
+        add(&mut all.unacknowledged, one.unacknowledged);
+        let oldest = one.oldest_unacknowledged.into_iter().chain(all.oldest_unacknowledged);
+        all.oldest_unacknowledged = oldest.max_by_key(|figure| figure.value);
+        let most = one.deliveries_max.into_iter().chain(all.deliveries_max);
+        all.deliveries_max = most.max_by_key(|figure| figure.value);
+        if one.consumers.is_some() {
+            all.consumers = one.consumers;
+        }
+    }
+    all
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Stats)]
+pub(super) struct StatsBody {
+    /// How many jobs are in each state.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    jobs: BTreeMap<&'static str, u64>,
+    lanes: Vec<LaneBody>,
+    broker: BrokerBody,
+    dead: DeadBody,
+    /// Due jobs that no worker has been told of yet.
+    outbox: u64,
+    workers: WorkersBody,
+    resources: Vec<ResourceBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Lane)]
+struct LaneBody {
+    lane: String,
+    ready: u64,
+    scheduled: u64,
+    running: u64,
+    /// 0 where nothing waits.
+    oldest_ready_seconds: f64,
+    paused: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Broker)]
+struct BrokerBody {
+    kind: &'static str,
+    /// `null`: this broker cannot tell.
+    depth: Option<u64>,
+    unacknowledged: Option<u64>,
+    oldest_seconds: Option<f64>,
+    deliveries_max: Option<u64>,
+    consumers: Option<Vec<ConsumerBody>>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Consumer)]
+struct ConsumerBody {
+    name: String,
+    idle_seconds: f64,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Dead)]
+struct DeadBody {
+    jobs: u64,
+    oldest_seconds: f64,
+    /// Nobody has been assigned; in this version that is all of them.
+    unassigned: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct WorkersBody {
+    alive: u64,
+    slots: u64,
+    busy: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Worker)]
+pub(super) struct WorkerBody {
+    name: String,
+    kinds: Vec<String>,
+    slots: u32,
+    busy: u32,
+    phase: String,
+    /// Kinds that wait although due, with the resource they wait for.
+    waiting: Vec<WaitingBody>,
+    started_at: String,
+    seen_at: String,
+}
+
+#[derive(Serialize, ToSchema)]
+struct WaitingBody {
+    kind: String,
+    resource: String,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = Resource)]
+pub(super) struct ResourceBody {
+    name: String,
+    /// What each worker process has to give; `null` where it is not limited.
+    limit: Option<u64>,
+    /// Per job of each kind that needs it.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    needs: BTreeMap<String, u64>,
+    /// Kinds that wait for it now, on any worker.
+    waiting: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct WorkerList {
+    items: Vec<WorkerBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ResourceList {
+    items: Vec<ResourceBody>,
+}
+
+/// Counts of the whole runtime, without owners.
+#[utoipa::path(
+    get, path = "/v1/stats", tag = "runtime", security(("key" = ["jobs:read"])),
+    responses((status = 200, body = StatsBody), (status = "default", body = ProblemBody)),
+)]
+pub(super) async fn stats(
+    State(api): State<Api>,
+    caller: Caller<JobsRead>,
+) -> Result<axum::Json<StatsBody>, Problem> {
+    let counted = api.figures.get(&caller.runtime).await?;
+    let (stats, broker) = (&counted.stats, &counted.broker);
+    Ok(axum::Json(StatsBody {
+        jobs: stats.states.iter().map(|(state, count)| (state.as_str(), *count)).collect(),
+        lanes: lanes(&api, stats).iter().map(lane_body).collect(),
+        broker: BrokerBody {
+            kind: caller.runtime.broker.name(),
+            depth: broker.depth.map(|figure| figure.value),
+            unacknowledged: broker.unacknowledged.map(|figure| figure.value),
+            oldest_seconds: broker.oldest_unacknowledged.map(|figure| figure.value.as_secs_f64()),
+            deliveries_max: broker.deliveries_max.map(|figure| figure.value),
+            consumers: broker.consumers.as_ref().map(|figure| {
+                let body = |(name, idle): &(String, Duration)| ConsumerBody {
+                    name: name.clone(),
+                    idle_seconds: idle.as_secs_f64(),
+                };
+                figure.value.iter().map(body).collect()
+            }),
+        },
+        dead: DeadBody {
+            jobs: stats.dead,
+            oldest_seconds: stats.dead_oldest.unwrap_or_default().as_secs_f64(),
+            unassigned: stats.dead,
+        },
+        outbox: stats.outbox,
+        workers: WorkersBody {
+            alive: counted.workers.len() as u64,
+            slots: counted.workers.iter().map(|row| u64::from(row.slots)).sum(),
+            busy: counted.workers.iter().map(|row| u64::from(row.report.busy)).sum(),
+        },
+        resources: resource_bodies(&api, &counted.workers),
+    }))
+}
+
+/// Workers that are alive, or were a moment ago.
+#[utoipa::path(
+    get, path = "/v1/workers", tag = "runtime", security(("key" = ["admin"])),
+    responses((status = 200, body = WorkerList), (status = "default", body = ProblemBody)),
+)]
+pub(super) async fn workers(caller: Caller<Admin>) -> Result<axum::Json<WorkerList>, Problem> {
+    let rows = caller.runtime.store.workers().await?;
+    Ok(axum::Json(WorkerList { items: rows.iter().map(worker_body).collect() }))
+}
+
+/// The resources that jobs need and workers have.
+#[utoipa::path(
+    get, path = "/v1/resources", tag = "runtime", security(("key" = ["jobs:read"])),
+    responses((status = 200, body = ResourceList), (status = "default", body = ProblemBody)),
+)]
+pub(super) async fn resources(
+    State(api): State<Api>,
+    caller: Caller<JobsRead>,
+) -> Result<axum::Json<ResourceList>, Problem> {
+    let counted = api.figures.get(&caller.runtime).await?;
+    Ok(axum::Json(ResourceList { items: resource_bodies(&api, &counted.workers) }))
+}
+
+/// The lanes that have jobs, and those of every kind this server knows, in order.
+pub(super) fn lanes(api: &Api, stats: &Stats) -> Vec<LaneStats> {
+    let mut lanes: BTreeMap<Lane, LaneStats> =
+        stats.lanes.iter().map(|lane| (lane.lane.clone(), lane.clone())).collect();
+    for kind in api.known_kinds() {
+        let lane = Lane { kind, class: Class::Normal };
+        lanes.entry(lane.clone()).or_insert(LaneStats {
+            lane,
+            ready: 0,
+            scheduled: 0,
+            running: 0,
+            oldest_ready: None,
+            paused: false,
+        });
+    }
+    lanes.into_values().collect()
+}
+
+fn lane_body(stats: &LaneStats) -> LaneBody {
+    LaneBody {
+        lane: stats.lane.to_string(),
+        ready: stats.ready,
+        scheduled: stats.scheduled,
+        running: stats.running,
+        oldest_ready_seconds: stats.oldest_ready.unwrap_or_default().as_secs_f64(),
+        paused: stats.paused,
+    }
+}
+
+fn worker_body(row: &WorkerRow) -> WorkerBody {
+    WorkerBody {
+        name: row.holder.name.clone(),
+        kinds: row.kinds.iter().map(ToString::to_string).collect(),
+        slots: row.slots,
+        busy: row.report.busy,
+        phase: row.report.phase.clone(),
+        waiting: row
+            .report
+            .waiting
+            .iter()
+            .map(|(kind, resource)| WaitingBody { kind: kind.to_string(), resource: resource.clone() })
+            .collect(),
+        started_at: row.started_at.to_string(),
+        seen_at: row.seen_at.to_string(),
+    }
+}
+
+fn resource_bodies(api: &Api, workers: &[WorkerRow]) -> Vec<ResourceBody> {
+    let mut names: Vec<&str> = api.config.resources.iter().map(|(name, _)| name).collect();
+    names.extend(api.config.kinds.values().flat_map(|kind| kind.needs.iter()).map(|(name, _)| name));
+    names.sort_unstable();
+    names.dedup();
+    let waiting = |name: &str| {
+        let all = workers.iter().flat_map(|row| &row.report.waiting);
+        let mut kinds: Vec<String> =
+            all.filter(|(_, resource)| resource == name).map(|(kind, _)| kind.to_string()).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        kinds
+    };
+    names
+        .into_iter()
+        .map(|name| ResourceBody {
+            name: name.to_owned(),
+            limit: api.config.resources.get(name),
+            needs: api
+                .config
+                .kinds
+                .iter()
+                .filter_map(|(kind, settings)| Some((kind.to_string(), settings.needs.get(name)?)))
+                .collect(),
+            waiting: waiting(name),
+        })
+        .collect()
+}

@@ -1,0 +1,229 @@
+//! `/metrics` in Prometheus' text form. Labels are kinds, lanes and outcomes, never jobs or owners.
+//!
+//! Counters and timings are this process's; gauges are of the whole runtime, counted every few seconds.
+
+use std::fmt::Write;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use mapae::metrics::{BUCKETS, Times};
+
+use super::Api;
+use super::auth::{Caller, JobsRead};
+use super::figures::lanes;
+use super::problem::{Problem, ProblemBody};
+use crate::runtime::Runtime;
+
+/// Lanes shown; there are as many as kinds that clients made up.
+const LANES_MAX: usize = 300;
+
+/// A counter of the runtime: its name, its label (none where empty), and what it says.
+const COUNTERS: &[(&str, &str, &str)] = &[
+    ("mapae_jobs_accepted_total", "kind", "Jobs accepted by this process."),
+    ("mapae_jobs_finished_total", "outcome", "Jobs that ended in this process."),
+    ("mapae_deliveries_total", "answer", "Pointers and rows taken, by what the row said."),
+    ("mapae_lease_lost_total", "kind", "Leases lost while the job ran."),
+    ("mapae_taken_over_total", "", "Pointers taken over from workers that stopped."),
+    ("mapae_reaped_total", "kind", "Leases ended because their worker was gone."),
+    ("mapae_rescanned_total", "path", "Pointers handed out again."),
+    ("mapae_published_total", "path", "Pointers handed out for the first time."),
+    ("mapae_retries_total", "kind", "Attempts that ended and will be followed by another."),
+    ("mapae_read_failures_total", "", "Reads that failed."),
+];
+
+/// A timing of the runtime: its name, its labels (given as `a/b` where there are two), and what it says.
+const TIMINGS: &[(&str, &[&str], &str)] = &[
+    ("mapae_job_wait_seconds", &["kind"], "From due to started."),
+    ("mapae_job_run_seconds", &["kind"], "From started to settled."),
+    ("mapae_stage_seconds", &["kind", "stage"], "One stage of a job."),
+    ("mapae_resource_wait_seconds", &["resource"], "Waiting for a resource."),
+];
+
+/// Metrics of this process and gauges of the runtime.
+#[utoipa::path(
+    get, path = "/metrics", tag = "runtime", security((), ("key" = ["jobs:read"])),
+    responses(
+        (status = 200, content_type = "text/plain", description = "On a loopback address no key is needed."),
+        (status = "default", body = ProblemBody),
+    ),
+)]
+pub async fn metrics(State(api): State<Api>, request: Request) -> Result<Response, Problem> {
+    let runtime = if api.config.http.listen.ip().is_loopback() {
+        api.runtime()?
+    } else {
+        let (mut parts, _) = request.into_parts();
+        Caller::<JobsRead>::from_request_parts(&mut parts, &api).await?.runtime
+    };
+    let text = render(&api, &runtime).await;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+async fn render(api: &Api, runtime: &Runtime) -> String {
+    let mut page = Page::default();
+    let counts = runtime.metrics.counts();
+    for (name, label, help) in COUNTERS {
+        page.head(name, "counter", help);
+        let mut any = false;
+        for ((_, value), count) in counts.iter().filter(|((counted, _), _)| counted == name) {
+            any = true;
+            page.line(name, &[(label, value)], *count as f64);
+        }
+        if !any && label.is_empty() {
+            page.line(name, &[], 0.0);
+        }
+    }
+    let times = runtime.metrics.times();
+    for (name, labels, help) in TIMINGS {
+        page.head(name, "histogram", help);
+        for ((_, value), times) in times.iter().filter(|((timed, _), _)| timed == name) {
+            let values = value.splitn(labels.len(), '/');
+            let pairs: Vec<(&str, &str)> = labels.iter().copied().zip(values).collect();
+            page.histogram(name, &pairs, times);
+        }
+    }
+    gauges(api, runtime, &mut page).await;
+    page.text
+}
+
+async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
+    if let Some(slots) = runtime.slots() {
+        page.gauge("mapae_worker_slots", "Jobs that this process runs at a time.", slots.total() as f64);
+        page.gauge("mapae_worker_slots_busy", "Jobs running in this process.", slots.busy() as f64);
+        page.head("mapae_resource_in_use", "gauge", "What running jobs hold of a resource, in this process.");
+        for (name, used, _) in slots.in_use() {
+            page.line("mapae_resource_in_use", &[("resource", &name)], used as f64);
+        }
+        page.head("mapae_resource_limit", "gauge", "What this process has of a resource.");
+        for (name, _, limit) in slots.in_use() {
+            page.line("mapae_resource_limit", &[("resource", &name)], limit as f64);
+        }
+        let ready = api.health.worker_unready().is_none();
+        page.gauge(
+            "mapae_worker_ready",
+            "Whether this process's worker is ready.",
+            f64::from(u8::from(ready)),
+        );
+    }
+    // Counters are shown whether or not the database answers.
+    let Ok(counted) = api.figures.get(runtime).await else { return };
+    let stats = &counted.stats;
+    page.head("mapae_jobs", "gauge", "Jobs by state.");
+    for (state, count) in &stats.states {
+        page.line("mapae_jobs", &[("state", state.as_str())], *count as f64);
+    }
+    page.gauge("mapae_outbox_pending", "Due jobs that no worker has been told of.", stats.outbox as f64);
+    page.gauge("mapae_dead_jobs", "Jobs that failed for good.", stats.dead as f64);
+    let oldest = stats.dead_oldest.unwrap_or_default().as_secs_f64();
+    page.gauge("mapae_dead_oldest_seconds", "Since the oldest dead letter failed.", oldest);
+    page.gauge("mapae_dead_unassigned", "Dead letters that nobody has been assigned.", stats.dead as f64);
+    page.head("mapae_lane_ready", "gauge", "Due jobs waiting in a lane.");
+    let lanes = lanes(api, stats);
+    for lane in lanes.iter().take(LANES_MAX) {
+        page.line("mapae_lane_ready", &[("lane", &lane.lane.to_string())], lane.ready as f64);
+    }
+    page.head(
+        "mapae_lane_oldest_ready_seconds",
+        "gauge",
+        "How long the longest waiting due job has been due.",
+    );
+    for lane in lanes.iter().take(LANES_MAX) {
+        let oldest = lane.oldest_ready.unwrap_or_default().as_secs_f64();
+        page.line("mapae_lane_oldest_ready_seconds", &[("lane", &lane.lane.to_string())], oldest);
+    }
+    broker(page, &counted.broker);
+}
+
+/// What the broker can tell; what it cannot is left out, never made up.
+fn broker(page: &mut Page, stats: &mapae::broker::contract::BrokerStats) {
+    if let Some(depth) = stats.depth {
+        page.gauge("mapae_broker_depth", "Pointers in the broker.", depth.value as f64);
+    }
+    if let Some(unacknowledged) = stats.unacknowledged {
+        page.gauge("mapae_broker_unacked", "Pointers taken and not settled.", unacknowledged.value as f64);
+    }
+    if let Some(oldest) = stats.oldest_unacknowledged {
+        let help = "How long the oldest of them has been taken.";
+        page.gauge("mapae_broker_oldest_unacked_seconds", help, oldest.value.as_secs_f64());
+    }
+    if let Some(deliveries) = stats.deliveries_max {
+        let help = "How often the most delivered pointer was delivered.";
+        page.gauge("mapae_broker_deliveries_max", help, deliveries.value as f64);
+    }
+    if let Some(consumers) = &stats.consumers {
+        page.head("mapae_consumer_idle_seconds", "gauge", "How long a consumer has been inactive.");
+        for (name, idle) in &consumers.value {
+            page.line("mapae_consumer_idle_seconds", &[("consumer", name)], idle.as_secs_f64());
+        }
+    }
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn head(&mut self, name: &str, form: &str, help: &str) {
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {form}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.head(name, "gauge", help);
+        self.line(name, &[], value);
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        self.text.push_str(name);
+        let mut labels = labels.iter().filter(|(name, _)| !name.is_empty()).peekable();
+        if labels.peek().is_some() {
+            let pairs: Vec<String> =
+                labels.map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
+            let _ = write!(self.text, "{{{}}}", pairs.join(","));
+        }
+        let _ = writeln!(self.text, " {value}");
+    }
+
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], times: &Times) {
+        let bucket = format!("{name}_bucket");
+        let mut below = 0;
+        for (bound, count) in BUCKETS.iter().zip(times.buckets) {
+            below += count;
+            let bound = bound.to_string();
+            let labels: Vec<_> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
+            self.line(&bucket, &labels, below as f64);
+        }
+        let all: Vec<_> = labels.iter().copied().chain([("le", "+Inf")]).collect();
+        self.line(&bucket, &all, times.count() as f64);
+        self.line(&format!("{name}_sum"), labels, times.sum);
+        self.line(&format!("{name}_count"), labels, times.count() as f64);
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_is_cumulative_and_labels_are_escaped() {
+        let mut page = Page::default();
+        let mut times = Times { beyond: 1, sum: 4000.5, ..Times::default() };
+        times.buckets[0] = 2;
+        times.buckets[2] = 1;
+        page.histogram("x", &[("kind", "a\"b")], &times);
+        for line in [
+            "x_bucket{kind=\"a\\\"b\",le=\"0.005\"} 2",
+            "x_bucket{kind=\"a\\\"b\",le=\"0.05\"} 3",
+            "x_bucket{kind=\"a\\\"b\",le=\"3600\"} 3",
+            "x_bucket{kind=\"a\\\"b\",le=\"+Inf\"} 4",
+            "x_sum{kind=\"a\\\"b\"} 4000.5",
+            "x_count{kind=\"a\\\"b\"} 4",
+        ] {
+            assert!(page.text.lines().any(|written| written == line), "{line} in\n{}", page.text);
+        }
+    }
+}

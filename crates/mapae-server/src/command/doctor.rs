@@ -1,0 +1,129 @@
+//! `mapae doctor`: whether what the configuration names is there and works.
+
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use mapae::blob::Blobs;
+use mapae::broker::{self, BrokerPlan};
+use mapae::store::contract::Store;
+use serde_json::{Value, json};
+
+use crate::cli::Global;
+use crate::config::{Config, show_duration};
+use crate::output;
+use crate::runtime::open_store;
+use crate::trouble::{Exit, Trouble};
+
+/// A clock further off than this is told of. Nothing depends on it but what people read in logs.
+const CLOCK_OFF_MS: u64 = 2_000;
+
+pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
+    let config = global.configuration(&[])?;
+    let mut findings = vec![ok("configuration", "right".to_owned()), timing(&config)];
+    findings.extend(database(&config).await);
+    findings.push(files(&config).await);
+    findings.push(broker(&config));
+    let columns = [("CHECK", "check"), ("", "status"), ("FOUND", "found"), ("HELP", "help")];
+    output::list(global.output, &findings, &columns, "check")?;
+    let failed = findings.iter().any(|finding| finding["status"] == "FAILED");
+    Ok(if failed { ExitCode::from(Exit::Unavailable as u8) } else { ExitCode::SUCCESS })
+}
+
+fn finding(check: &str, status: &str, found: String, help: &str) -> Value {
+    json!({ "check": check, "status": status, "found": found, "help": help })
+}
+
+fn ok(check: &str, found: String) -> Value {
+    finding(check, "ok", found, "")
+}
+
+fn failed(check: &str, trouble: Trouble) -> Value {
+    finding(check, "FAILED", trouble.sentence, &trouble.help)
+}
+
+fn timing(config: &Config) -> Value {
+    let timing = &config.worker.timing;
+    let words = format!(
+        "a lost host is noticed after {}; give a stopping process more than {}",
+        show_duration(timing.lease),
+        show_duration(timing.drain)
+    );
+    ok("timing", words)
+}
+
+async fn database(config: &Config) -> Vec<Value> {
+    let store = match open_store(config).await {
+        Ok(store) => store,
+        Err(error) => return vec![failed("database", error.into())],
+    };
+    let findings = database_findings(config, &*store).await;
+    store.close().await;
+    findings
+}
+
+async fn database_findings(config: &Config, store: &dyn Store) -> Vec<Value> {
+    let began = Instant::now();
+    let now = match store.now().await {
+        Ok(now) => now,
+        Err(error) => return vec![failed("database", error.into())],
+    };
+    let took = began.elapsed().as_millis();
+    let mut findings = vec![ok("database", format!("{} answered in {took} ms", config.database))];
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let there = u64::try_from(now.micros() / 1000).unwrap_or_default();
+    let off = u64::try_from(here.as_millis()).unwrap_or(u64::MAX).abs_diff(there);
+    findings.push(if off > CLOCK_OFF_MS {
+        finding("clock", "warning", format!("{off} ms off the database's"), "set this machine's clock")
+    } else {
+        ok("clock", format!("{off} ms off the database's"))
+    });
+    match store.schema().await {
+        Err(error) => return [findings, vec![failed("schema", error.into())]].concat(),
+        Ok(schema) if schema.found < schema.known => {
+            let found = format!("{} of {}", schema.found, schema.known);
+            return [findings, vec![finding("schema", "FAILED", found, "run `mapae migrate`")]].concat();
+        }
+        Ok(schema) if schema.found > schema.known => {
+            let found = format!("{}, newer than this program's {}", schema.found, schema.known);
+            return [findings, vec![finding("schema", "FAILED", found, "use a newer mapae")]].concat();
+        }
+        Ok(schema) => findings.push(ok("schema", format!("{}", schema.found))),
+    }
+    findings.push(match store.workers().await {
+        Ok(workers) if workers.is_empty() => {
+            finding("workers", "warning", "none".into(), "start `mapae work`")
+        }
+        Ok(workers) => ok("workers", format!("{}", workers.len())),
+        Err(error) => failed("workers", error.into()),
+    });
+    findings.push(match store.stats().await {
+        Ok(stats) if stats.dead > 0 => {
+            finding("dead letters", "warning", format!("{}", stats.dead), "look at `mapae dead list`")
+        }
+        Ok(_) => ok("dead letters", "none".into()),
+        Err(error) => failed("dead letters", error.into()),
+    });
+    findings
+}
+
+async fn files(config: &Config) -> Value {
+    let checked = match Blobs::open(config.files.reveal()) {
+        Ok(blobs) => blobs.check().await,
+        Err(error) => Err(error),
+    };
+    match checked {
+        Ok(()) => ok("files", format!("{} keeps what it is given", config.files)),
+        Err(error) => failed("files", error.into()),
+    }
+}
+
+fn broker(config: &Config) -> Value {
+    let plan = BrokerPlan {
+        url: config.broker.url.reveal().to_owned(),
+        database_url: config.database.reveal().to_owned(),
+    };
+    match broker::open(&plan) {
+        Ok(broker) => ok("broker", broker.name().to_owned()),
+        Err(error) => finding("broker", "FAILED", error.to_string(), "correct broker.url"),
+    }
+}

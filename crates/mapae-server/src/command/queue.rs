@@ -1,0 +1,56 @@
+//! `mapae queue`: lanes of waiting jobs.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::segment;
+use crate::cli::Global;
+use crate::client::Call;
+use crate::output::{self, Column};
+use crate::trouble::Trouble;
+
+const COLUMNS: &[Column] = &[
+    ("LANE", "lane"),
+    ("READY", "ready"),
+    ("SCHEDULED", "scheduled"),
+    ("RUNNING", "running"),
+    ("OLDEST (S)", "oldest_ready_seconds"),
+    ("PAUSED", "paused"),
+];
+
+#[derive(Subcommand)]
+pub(crate) enum Queue {
+    /// What waits where
+    Show,
+    /// Start nothing of a lane until it is resumed
+    Pause(Lane),
+    /// Go on
+    Resume(Lane),
+}
+
+#[derive(Args)]
+pub(crate) struct Lane {
+    /// A kind, or KIND:high or KIND:low
+    lane: String,
+}
+
+impl Queue {
+    pub(crate) async fn run(self, global: &Global) -> Result<ExitCode, Trouble> {
+        let client = global.client().await?;
+        match self {
+            Self::Show => {
+                let stats = client.json(Call::get("/v1/stats")).await?;
+                let lanes = stats["lanes"].as_array().cloned().unwrap_or_default();
+                output::list(global.output, &lanes, COLUMNS, "lane")?;
+            }
+            Self::Pause(Lane { lane }) => {
+                client.ask(Call::post(format!("/v1/lanes/{}/pause", segment(&lane)))).await?;
+            }
+            Self::Resume(Lane { lane }) => {
+                client.ask(Call::post(format!("/v1/lanes/{}/resume", segment(&lane)))).await?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

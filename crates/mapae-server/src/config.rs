@@ -1,0 +1,190 @@
+//! What the operator says: defaults, then `mapae.toml`, then `MAPAE_…` variables, then flags.
+//!
+//! ```text
+//! layer (what was set, and where) ──► resolve (what it means, all mistakes at once) ──► Config
+//!        both read key, the table of every key there is
+//! ```
+
+mod error;
+mod explain;
+pub mod key;
+mod layer;
+mod nearest;
+mod resolve;
+mod secret;
+mod value;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use mapae::job::lease::Timing;
+use mapae::job::name::Kind;
+use mapae::job::resource::Amounts;
+use mapae::job::retry::RetryPolicy;
+use mapae::store::contract::Retention;
+
+pub use self::error::ConfigError;
+pub use self::layer::{Flag, Origin, Settings};
+pub use self::nearest::nearest;
+pub use self::secret::{Address, Secret};
+pub use self::value::{parse_duration, show_duration};
+
+/// A configuration that has passed its checks.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub database: Address,
+    pub broker: Broker,
+    pub files: Address,
+    pub http: Http,
+    pub worker: Worker,
+    pub rescan_after: Duration,
+    pub kinds: BTreeMap<Kind, KindSettings>,
+    pub resources: Amounts,
+    pub handlers: BTreeMap<Kind, Handler>,
+    pub limits: Limits,
+    pub retention: Retention,
+    pub log: Log,
+}
+
+#[derive(Clone, Debug)]
+pub struct Broker {
+    pub url: Address,
+    pub window: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Http {
+    pub listen: SocketAddr,
+    /// For a request to be answered; for an upload, to send nothing.
+    pub timeout: Duration,
+    pub wait: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct Worker {
+    /// `None`: the host's name, and `name-2` beside a second worker there.
+    pub name: Option<String>,
+    pub slots: usize,
+    pub prefetch: usize,
+    pub kinds: Vec<Pattern>,
+    pub timing: Timing,
+}
+
+/// A kind, or the kinds that begin with something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    Exactly(String),
+    BeginsWith(String),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct KindSettings {
+    pub retry: RetryPolicy,
+    pub timeout: Duration,
+    pub needs: Amounts,
+}
+
+/// A kind whose work an HTTP service does.
+#[derive(Clone, Debug)]
+pub struct Handler {
+    pub url: Address,
+    pub body: HandlerBody,
+    pub timeout: Duration,
+    pub concurrent: usize,
+    pub retry: Option<RetryPolicy>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandlerBody {
+    Job,
+    Raw,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of one file.
+    pub upload: u64,
+    pub uploads: usize,
+    /// Bytes of all uploads under way.
+    pub uploading: u64,
+    /// Waiting jobs of one owner.
+    pub pending: usize,
+    pub streams: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Log {
+    pub level: Level,
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Human,
+    Json,
+    /// Human on a terminal, JSON elsewhere.
+    Auto,
+}
+
+impl Config {
+    /// The configuration of this process: its files and its environment, under these flags.
+    pub fn load(file: Option<&Path>, flags: &[Flag]) -> Result<Self, Vec<ConfigError>> {
+        Self::resolve(&Settings::of_process(file, flags)?)
+    }
+
+    /// What a job of this kind may cost.
+    pub fn retry(&self, kind: &Kind) -> RetryPolicy {
+        let beside_handler = self.handlers.get(kind).and_then(|handler| handler.retry);
+        let of_kind = self.kinds.get(kind).map(|settings| settings.retry);
+        beside_handler.or(of_kind).unwrap_or_default()
+    }
+}
+
+impl Settings {
+    pub fn of_process(file: Option<&Path>, flags: &[Flag]) -> Result<Self, Vec<ConfigError>> {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
+        Self::gather(file, environment, flags)
+    }
+}
+
+impl Pattern {
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.strip_suffix('*') {
+            Some("") => Some(Self::BeginsWith(String::new())),
+            Some(start) => Kind::new(start).ok().map(|start| Self::BeginsWith(start.into())),
+            None => Kind::new(text).ok().map(|kind| Self::Exactly(kind.into())),
+        }
+    }
+
+    pub fn matches(&self, kind: &Kind) -> bool {
+        match self {
+            Self::Exactly(name) => kind.as_str() == name,
+            Self::BeginsWith(start) => kind.as_str().starts_with(start),
+        }
+    }
+}
+
+impl Level {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "error" => Self::Error,
+            "warn" => Self::Warn,
+            "info" => Self::Info,
+            "debug" => Self::Debug,
+            "trace" => Self::Trace,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,277 @@
+//! Every configuration key there is: what it means, what it may be, what it is by default.
+//!
+//! The reader, the error texts, `config explain` and the reference page all read this table.
+
+/// One key. A `*` in its path stands for a name the operator chooses.
+#[derive(Debug)]
+pub struct Key {
+    pub path: &'static str,
+    pub about: &'static str,
+    /// What may be given, as an error text says it.
+    pub possible: &'static str,
+    /// As TOML; without one the key is optional.
+    pub default: Option<&'static str>,
+    /// Never shown whole, and may be given as `{ file = "…" }`.
+    pub secret: bool,
+}
+
+const fn key(
+    path: &'static str,
+    default: Option<&'static str>,
+    possible: &'static str,
+    about: &'static str,
+) -> Key {
+    Key { path, about, possible, default, secret: false }
+}
+
+const fn secret(
+    path: &'static str,
+    default: Option<&'static str>,
+    possible: &'static str,
+    about: &'static str,
+) -> Key {
+    Key { path, about, possible, default, secret: true }
+}
+
+const TIME: &str = "a time such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"7d\"";
+const SIZE: &str = "a size such as \"512MiB\", \"2GB\" or a number of bytes";
+const BACKOFF: &str = "the first wait and the longest, such as \"2s..10m\"";
+
+pub const KEYS: &[Key] = &[
+    secret(
+        "database.url",
+        Some("\"sqlite:mapae-data/mapae.db\""),
+        "\"sqlite:PATH\", \"postgres://USER:PASSWORD@HOST/NAME\" or { file = \"PATH\" }",
+        "Where jobs live.",
+    ),
+    secret(
+        "broker.url",
+        Some("\"embedded:\""),
+        "\"embedded:\" or { file = \"PATH\" }",
+        "What tells workers that there is work; \"embedded:\" needs no server.",
+    ),
+    key(
+        "broker.window",
+        Some("1000"),
+        "a number from 1 to 100000",
+        "Most jobs of one lane that are offered at a time, whatever the backlog.",
+    ),
+    secret(
+        "files.url",
+        Some("\"file:mapae-data/files\""),
+        "\"file:PATH\", \"s3://BUCKET/PREFIX\", \"gs://BUCKET/PREFIX\" or { file = \"PATH\" }",
+        "Where uploads and results are kept.",
+    ),
+    key(
+        "http.listen",
+        Some("\"127.0.0.1:7070\""),
+        "an address such as \"127.0.0.1:7070\" or \"[::]:7070\"",
+        "Where the API listens.",
+    ),
+    key(
+        "http.timeout",
+        Some("\"30s\""),
+        TIME,
+        "The longest a request may take to be answered; for an upload, to send nothing.",
+    ),
+    key("http.wait", Some("\"60s\""), TIME, "The longest that `Prefer: wait=N` is honoured."),
+    key(
+        "worker.name",
+        Some("\"host\""),
+        "a name of 1 to 64 letters, digits, '.', '_' and '-'; \"host\" is the name of the host",
+        "Stable over restarts, so that a worker finds again what it left; two workers never share it.",
+    ),
+    key("worker.slots", Some("4"), "a number from 1 to 1024", "How many jobs run at the same time."),
+    key("worker.prefetch", Some("4"), "a number from 0 to 1024", "How many more jobs are held ready."),
+    key(
+        "worker.kinds",
+        Some("[\"*\"]"),
+        "a list of kinds, such as [\"document.analyze\", \"mail.*\"]",
+        "Which kinds of job this worker runs.",
+    ),
+    key("worker.drain", Some("\"60s\""), TIME, "How long running jobs may take to end after a stop signal."),
+    key(
+        "worker.lease",
+        Some("\"30s\""),
+        TIME,
+        "How long a job stays a worker's without a heartbeat; at least four heartbeats.",
+    ),
+    key("worker.heartbeat", Some("\"5s\""), TIME, "How often a worker renews its leases."),
+    key(
+        "rescan.after",
+        Some("\"60s\""),
+        TIME,
+        "How long an offered job may go without being claimed before it is offered again.",
+    ),
+    key("kind.*.attempts", Some("5"), "a number from 1 to 1000", "How often a job of this kind is tried."),
+    key("kind.*.timeout", Some("\"30m\""), TIME, "How long one attempt may take."),
+    key(
+        "kind.*.backoff",
+        Some("\"2s..10m\""),
+        BACKOFF,
+        "The wait after a failed attempt, doubling from the first to the longest.",
+    ),
+    key(
+        "kind.*.needs",
+        Some("{}"),
+        "a table of resources, such as { memory = \"512MiB\", convert = 1 }",
+        "What a job of this kind takes of the resources while it runs.",
+    ),
+    key(
+        "resource.*",
+        None,
+        "a size or a number, such as \"4GiB\" or 8, or { concurrent = 8 }",
+        "How much of a resource each worker process has to give.",
+    ),
+    secret(
+        "handler.*.url",
+        None,
+        "an http:// or https:// address, or { file = \"PATH\" }",
+        "The service that does this kind's work, called with POST.",
+    ),
+    key(
+        "handler.*.body",
+        Some("\"job\""),
+        "\"job\" (job and params) or \"raw\" (the params alone)",
+        "What the service is sent.",
+    ),
+    key("handler.*.timeout", Some("\"30s\""), TIME, "How long one call may take."),
+    key(
+        "handler.*.concurrent",
+        Some("16"),
+        "a number from 1 to 1024",
+        "How many calls this process makes to the service at the same time.",
+    ),
+    key(
+        "handler.*.retry",
+        None,
+        "{ attempts = 5, backoff = \"10s..10m\" }",
+        "The retry budget of the kind, beside its handler; the same as kind.*.attempts and kind.*.backoff.",
+    ),
+    key("limits.upload", Some("\"4GiB\""), SIZE, "The largest file that is accepted."),
+    key(
+        "limits.uploads",
+        Some("64"),
+        "a number from 1 to 10000",
+        "Most uploads at a time; more are answered with 503.",
+    ),
+    key(
+        "limits.uploading",
+        Some("\"16GiB\""),
+        SIZE,
+        "Most bytes of uploads under way, as announced; more are answered with 503.",
+    ),
+    key(
+        "limits.pending",
+        Some("100000"),
+        "a number from 1 to 100000000",
+        "Most jobs of one owner that wait in one lane, besides those already offered; more are answered with 429.",
+    ),
+    key(
+        "limits.streams",
+        Some("1000"),
+        "a number from 1 to 100000",
+        "Most event streams open at a time; more are answered with 503.",
+    ),
+    key("retention.finished", Some("\"7d\""), TIME, "How long succeeded, cancelled and stale jobs are kept."),
+    key("retention.failed", Some("\"90d\""), TIME, "How long dead letters are kept."),
+    key(
+        "retention.memory",
+        Some("\"2d\""),
+        TIME,
+        "How long idempotency keys and the ids of deleted jobs are remembered.",
+    ),
+    key("log.level", Some("\"info\""), "error, warn, info, debug or trace", "How much is logged."),
+    key(
+        "log.format",
+        Some("\"auto\""),
+        "human, json or auto (human on a terminal)",
+        "How log lines are written.",
+    ),
+];
+
+/// Keys of the design that this version does not act on. They are refused: ignoring one would promise
+/// what is not done.
+const LATER: &[&str] = &[
+    "ai",
+    "events",
+    "labels",
+    "dashboard",
+    "handler.*.accepted",
+    "handler.*.deadline",
+    "handler.*.complete",
+    "handler.*.secret",
+    "kind.*.on",
+];
+
+impl Key {
+    /// Whether this key is what `path` names.
+    pub fn is(&self, path: &[String]) -> bool {
+        let mut pattern = self.path.split('.');
+        path.iter().all(|part| pattern.next().is_some_and(|wanted| wanted == "*" || wanted == part))
+            && pattern.next().is_none()
+    }
+
+    fn is_below(&self, path: &[String]) -> bool {
+        let mut pattern = self.path.split('.');
+        path.iter().all(|part| pattern.next().is_some_and(|wanted| wanted == "*" || wanted == part))
+    }
+
+    /// The environment variable that sets it; names with a chosen part have none.
+    pub fn variable(&self) -> Option<String> {
+        match self.path {
+            path if path.contains('*') => None,
+            "log.level" => Some("MAPAE_LOG".to_owned()),
+            path => Some(format!("MAPAE_{}", path.replace('.', "_").to_uppercase())),
+        }
+    }
+}
+
+pub fn find(path: &[String]) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.is(path))
+}
+
+/// Whether there are keys below `path`.
+pub fn is_table(path: &[String]) -> bool {
+    KEYS.iter().any(|key| key.is_below(path))
+}
+
+/// Whether `path`, or a table it stands in, belongs to a later version.
+pub fn is_later(path: &[String]) -> bool {
+    LATER.iter().any(|later| {
+        let mut given = path.iter();
+        later.split('.').all(|wanted| given.next().is_some_and(|part| wanted == "*" || wanted == part))
+    })
+}
+
+/// `kind."document.analyze".attempts`: parts that hold a dot are quoted, as TOML wants it.
+pub fn show(path: &[String]) -> String {
+    let bare = |part: &str| part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    let parts: Vec<String> =
+        path.iter().map(|part| if bare(part) { part.clone() } else { format!("{part:?}") }).collect();
+    parts.join(".")
+}
+
+/// Reads what [`show`] writes. Without quotes, what stands between a table and its last part is one
+/// name: `kind.document.analyze.attempts` means the same.
+pub fn parse(text: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    let mut part = String::new();
+    let mut quoted = false;
+    for c in text.chars() {
+        match c {
+            '"' => quoted = !quoted,
+            '.' if !quoted => parts.push(std::mem::take(&mut part)),
+            c => part.push(c),
+        }
+    }
+    parts.push(part);
+    if find(&parts).is_none() && parts.len() > 3 {
+        let middle = parts[1..parts.len() - 1].join(".");
+        let joined = vec![parts[0].clone(), middle, parts[parts.len() - 1].clone()];
+        if find(&joined).is_some() {
+            return joined;
+        }
+    }
+    parts
+}

@@ -1,0 +1,34 @@
+//! The binary `mapae` as a library, so that its tests can stand where it stands.
+//!
+//! | module | |
+//! |---|---|
+//! | [`cli`], `command` | the command line: what there is, and each command |
+//! | [`config`] | what the operator says |
+//! | [`runtime`] | store, broker, files, worker and keeper, as the configuration wants them |
+//! | [`api`], `http` | the HTTP API, and the connections it is served over |
+//! | `process` | a long-running process, from its first connection to its last lease |
+//! | `client` | how commands reach a runtime |
+//! | [`documents`] | the kind `document.analyze` |
+//! | `service` | kinds whose work an HTTP service does |
+//! | `upload`, `media` | taking a file in |
+//! | `why` | why a job waits, in words |
+
+pub mod api;
+pub mod cli;
+mod client;
+mod command;
+pub mod config;
+pub mod credential;
+pub mod documents;
+mod http;
+mod log;
+mod media;
+mod outbound;
+mod output;
+mod process;
+pub mod runtime;
+mod service;
+mod signals;
+mod trouble;
+mod upload;
+mod why;

@@ -1,0 +1,117 @@
+//! A long-running process: API, worker and keeper as its roles say, from the first connection to the
+//! last lease given up.
+//!
+//! ```text
+//! listen ─► open the runtime (again and again while waiting may help; not ready meanwhile)
+//!        ─► keeper, worker ─► … ─► told to stop: not ready ─► drain ─► last answers ─► end
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::api::{self, Api, Watched};
+use crate::config::Config;
+use crate::http::Server;
+use crate::runtime::{Migrate, Runtime};
+use crate::trouble::{Exit, Trouble};
+
+/// What a process does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Roles {
+    /// Serve the API; otherwise, where there is an address, only health and metrics.
+    pub api: bool,
+    pub worker: bool,
+    pub migrate: Migrate,
+}
+
+/// Runs until `stop`, or until it is clear that it can never run. `listen` is where to answer, if
+/// anywhere; `opened` hears the address once everything is up.
+pub(crate) async fn run(
+    config: Config,
+    roles: Roles,
+    listen: Option<SocketAddr>,
+    stop: CancellationToken,
+    opened: impl AsyncFnOnce(&Runtime, Option<SocketAddr>) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let config = Arc::new(config);
+    let api = Api::new(config.clone(), stop.clone());
+    let close = CancellationToken::new();
+    let (mut address, mut serving) = (None, None);
+    if let Some(listen) = listen {
+        let server = Server::bind(listen).await.map_err(|error| cannot_listen(listen, &error))?;
+        address = Some(server.address);
+        info!(address = %server.address, "listening");
+        let router = if roles.api { api::router(api.clone()) } else { api::watch_router(api.clone()) };
+        serving = Some(tokio::spawn(server.serve(router, close.clone())));
+    }
+    let ran = work(&config, roles, &api, &stop, async |runtime| opened(runtime, address).await).await;
+    // Not ready from here on, whatever the reason.
+    stop.cancel();
+    close.cancel();
+    if let Some(serving) = serving {
+        let _ = serving.await;
+    }
+    ran
+}
+
+/// Everything behind the API.
+async fn work(
+    config: &Arc<Config>,
+    roles: Roles,
+    api: &Api,
+    stop: &CancellationToken,
+    opened: impl AsyncFnOnce(&Runtime) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let opening = Runtime::open_patiently(config, roles.migrate, |error| {
+        api.health.trouble(error.code());
+        warn!(code = error.code(), "the runtime cannot be opened yet; trying again");
+    });
+    let Some(runtime) = stop.run_until_cancelled(opening).await else { return Ok(()) };
+    let runtime = runtime?;
+    api.open(runtime.clone());
+    let keeper = runtime.start_keeper(config);
+    let worked = match roles.worker {
+        true => with_worker(config, &runtime, api, stop, opened).await,
+        false => {
+            let told = opened(&runtime).await;
+            if told.is_ok() {
+                stop.cancelled().await;
+            }
+            told
+        }
+    };
+    keeper.stop().await;
+    runtime.store.close().await;
+    worked
+}
+
+async fn with_worker(
+    config: &Arc<Config>,
+    runtime: &Arc<Runtime>,
+    api: &Api,
+    stop: &CancellationToken,
+    opened: impl AsyncFnOnce(&Runtime) -> Result<(), Trouble>,
+) -> Result<(), Trouble> {
+    let worker = match runtime.start_worker(config, stop.clone()).await {
+        Ok(worker) => worker,
+        // Told to stop while it waited for the database.
+        Err(_) if stop.is_cancelled() => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    api.health.watch(Watched { readiness: worker.readiness(), lease: config.worker.timing.lease });
+    let told = opened(runtime).await;
+    if told.is_ok() {
+        stop.cancelled().await;
+        info!("told to stop; draining");
+    }
+    worker.drain().await;
+    told
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Trouble {
+    let sentence = format!("The address {address} cannot be listened on: {}.", error.kind());
+    Trouble::new(Exit::Unavailable, "listen", sentence, "choose another with --listen, or stop what uses it")
+}

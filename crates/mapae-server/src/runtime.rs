@@ -1,0 +1,229 @@
+//! The runtime as this program wires it: which store, broker and files, and how they are opened.
+//!
+//! Everything here is a choice of the configuration; nothing here decides anything about a job.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use mapae::accept::{Accept, Window};
+use mapae::blob::{BlobError, Blobs};
+use mapae::broker::contract::{Broker, BrokerError};
+use mapae::broker::{self, BrokerPlan};
+use mapae::handler::Handlers;
+use mapae::keeper::{self, KeeperHandle, KeeperPlan};
+use mapae::metrics::Metrics;
+use mapae::store::contract::{Store, StoreError};
+use mapae::worker::slots::Slots;
+use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Address, Config};
+use crate::documents;
+use crate::service::Service;
+
+/// An opened runtime.
+pub struct Runtime {
+    pub store: Arc<dyn Store>,
+    pub broker: Arc<dyn Broker>,
+    pub blobs: Blobs,
+    pub window: Arc<Window>,
+    pub accept: Accept,
+    pub metrics: Arc<Metrics>,
+    slots: OnceLock<Slots>,
+}
+
+/// Why the runtime could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    #[error(transparent)]
+    Blobs(#[from] BlobError),
+}
+
+impl OpenError {
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Store(error) => error.code(),
+            Self::Broker(_) => "broker",
+            Self::Blobs(error) => error.code(),
+        }
+    }
+
+    /// Whether waiting may help: a person may start the database, or migrate it.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Store(error) => error.is_transient() || matches!(error, StoreError::OlderSchema(_)),
+            Self::Broker(error) => !matches!(error, BrokerError::Fatal(_)),
+            Self::Blobs(error) => !matches!(error, BlobError::Address(_)),
+        }
+    }
+}
+
+/// Why a worker could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("TLS cannot be used for calls to services")]
+    Tls,
+}
+
+/// Who brings the schema up to date.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migrate {
+    /// This process: nobody else uses the database.
+    Always,
+    /// This process where there is no schema at all; otherwise a person, by `mapae migrate`.
+    IfEmpty,
+}
+
+impl Runtime {
+    /// Connects to everything once.
+    pub async fn open(config: &Config, migrate: Migrate) -> Result<Arc<Self>, OpenError> {
+        let store = open_store(config).await?;
+        let opened = Self::around(config, store.clone(), migrate).await;
+        if opened.is_err() {
+            store.close().await;
+        }
+        opened
+    }
+
+    async fn around(
+        config: &Config,
+        store: Arc<dyn Store>,
+        migrate: Migrate,
+    ) -> Result<Arc<Self>, OpenError> {
+        let schema = store.schema().await?;
+        if schema.found > schema.known {
+            return Err(StoreError::NewerSchema(schema).into());
+        }
+        if schema.found < schema.known {
+            if migrate == Migrate::IfEmpty && schema.found > 0 {
+                return Err(StoreError::OlderSchema(schema).into());
+            }
+            store.migrate().await?;
+        }
+        let plan = BrokerPlan {
+            url: config.broker.url.reveal().to_owned(),
+            database_url: config.database.reveal().to_owned(),
+        };
+        let broker = broker::open(&plan)?;
+        let blobs = Blobs::open(config.files.reveal())?;
+        let window = Arc::new(Window::new(config.broker.window));
+        let accept = Accept::new(store.clone(), broker.clone(), window.clone(), config.rescan_after);
+        let metrics = Arc::default();
+        Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, slots: OnceLock::new() }))
+    }
+
+    /// As [`Runtime::open`], again and again while waiting may help. `told` hears of every failure.
+    pub async fn open_patiently(
+        config: &Config,
+        migrate: Migrate,
+        told: impl Fn(&OpenError),
+    ) -> Result<Arc<Self>, OpenError> {
+        const FIRST: Duration = Duration::from_millis(250);
+        const LONGEST: Duration = Duration::from_secs(10);
+        let mut wait = FIRST;
+        loop {
+            match Self::open(config, migrate).await {
+                Ok(runtime) => return Ok(runtime),
+                Err(error) if !error.may_pass() => return Err(error),
+                Err(error) => told(&error),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST);
+        }
+    }
+}
+
+impl Runtime {
+    fn parts(&self) -> Parts {
+        Parts {
+            store: self.store.clone(),
+            broker: self.broker.clone(),
+            blobs: self.blobs.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    /// The slots of this process's worker, where it has one.
+    pub fn slots(&self) -> Option<&Slots> {
+        self.slots.get()
+    }
+
+    pub fn start_keeper(&self, config: &Config) -> KeeperHandle {
+        let plan = KeeperPlan {
+            window: self.window.clone(),
+            rescan_after: config.rescan_after,
+            retention: config.retention.clone(),
+            sink: None,
+        };
+        keeper::start(self.parts(), plan)
+    }
+
+    /// A worker for every kind that this program and its configuration know and `worker.kinds` allows.
+    pub async fn start_worker(
+        &self,
+        config: &Config,
+        stop: CancellationToken,
+    ) -> Result<WorkerHandle, WorkerError> {
+        let plan = WorkerPlan {
+            name: config.worker.name.clone().unwrap_or_else(host_name),
+            strict_name: config.worker.name.is_some(),
+            slots: config.worker.slots,
+            prefetch: config.worker.prefetch,
+            timing: config.worker.timing,
+            capacity: config.resources.clone(),
+        };
+        let handlers = handlers(config).map_err(|_| WorkerError::Tls)?;
+        let handle = worker::start(self.parts(), handlers, plan, stop).await?;
+        let _ = self.slots.set(handle.slots().clone());
+        Ok(handle)
+    }
+}
+
+/// What this process can run, as the configuration wants it run.
+fn handlers(config: &Config) -> Result<Handlers, reqwest::Error> {
+    let mut handlers = Handlers::default();
+    if !config.handlers.keys().any(|kind| kind.as_str() == documents::KIND) {
+        handlers.add(documents::handler());
+    }
+    for (kind, plan) in &config.handlers {
+        handlers.add_task(kind.clone(), Arc::new(Service::new(plan)?));
+    }
+    for kind in handlers.kinds() {
+        let Some(plan) = handlers.plan_mut(&kind) else { continue };
+        plan.retry = config.retry(&kind);
+        if let Some(settings) = config.kinds.get(&kind) {
+            plan.timeout = settings.timeout;
+            plan.needs = settings.needs.clone();
+        }
+    }
+    handlers.retain(|kind| config.worker.kinds.iter().any(|pattern| pattern.matches(kind)));
+    Ok(handlers)
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "host".to_owned() } else { name.to_owned() }
+}
+
+/// The configured database, whatever its schema.
+pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
+    prepare_folder(&config.database);
+    mapae::store::open(config.database.reveal(), false).await
+}
+
+/// A database file needs its folder. What goes wrong here is told by whoever opens the file.
+fn prepare_folder(database: &Address) {
+    if database.scheme() == "sqlite"
+        && !database.path().starts_with(':')
+        && let Some(folder) = std::path::Path::new(database.path()).parent()
+    {
+        let _ = std::fs::create_dir_all(folder);
+    }
+}

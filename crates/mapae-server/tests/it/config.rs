@@ -1,0 +1,222 @@
+//! Configuration: layers, mistakes told all at once, secrets that stay secret.
+
+use std::time::Duration;
+
+use mapae_server::config::{Config, ConfigError, Flag, Settings, key};
+
+/// A configuration from these three layers, over the defaults.
+fn gather(file: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result<Settings, Vec<ConfigError>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mapae.toml");
+    std::fs::write(&path, file).unwrap();
+    let environment = environment.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    Settings::gather(Some(&path), environment, flags)
+}
+
+fn load(file: &str) -> Result<Config, Vec<String>> {
+    let told = |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    gather(file, &[], &[]).and_then(|settings| Config::resolve(&settings)).map_err(told)
+}
+
+#[test]
+fn every_default_can_be_read_and_is_safe() {
+    let config =
+        load("[kind.\"document.analyze\"]\nattempts = 5\n[handler.\"a.b\"]\nurl = \"http://ai/\"").unwrap();
+    assert_eq!(config.http.listen.to_string(), "127.0.0.1:7070");
+    assert_eq!(config.kinds.values().next().unwrap().timeout, Duration::from_secs(1800));
+}
+
+#[test]
+fn the_example_of_the_design_is_a_configuration() {
+    let config = load(
+        r#"
+        [database]
+        url = "sqlite:mapae-data/mapae.db"
+        [broker]
+        url = "embedded:"
+        window = 1000
+        [files]
+        url = "file:mapae-data/files"
+        [http]
+        listen = "127.0.0.1:7070"
+        [worker]
+        name = "host"
+        slots = 4
+        prefetch = 4
+        kinds = ["*"]
+        drain = "60s"
+        lease = "30s"
+        heartbeat = "5s"
+        [rescan]
+        after = "60s"
+        [kind."document.analyze"]
+        attempts = 5
+        timeout = "30m"
+        backoff = "2s..10m"
+        needs = { memory = "512MiB", ai = 1 }
+        [resource]
+        memory = "4GiB"
+        ai = { concurrent = 8 }
+        [handler."context.process"]
+        url = "http://ai:8000/internal/v1/context/process"
+        body = "raw"
+        timeout = "10s"
+        concurrent = 4
+        retry = { attempts = 3, backoff = "10s..10m" }
+        "#,
+    )
+    .unwrap();
+    assert_eq!(config.worker.name, None);
+    assert_eq!(config.resources.get("memory"), Some(4 << 30));
+    assert_eq!(config.resources.get("ai"), Some(8));
+    let kind = "context.process".parse().unwrap();
+    assert_eq!(config.retry(&kind).attempts, 3);
+}
+
+#[test]
+fn a_later_layer_wins_and_explain_says_which() {
+    let file = "[worker]\nslots = 2\nprefetch = 2\n[database]\nurl = { file = \"/nowhere\" }";
+    let environment = [
+        ("MAPAE_WORKER_SLOTS", "3"),
+        ("MAPAE_WORKER_PREFETCH", "3"),
+        ("MAPAE_DATABASE_URL", "sqlite:x.db"),
+        ("MAPAE_PORT_7070_TCP", "set by Kubernetes"),
+        ("PATH", "/bin"),
+    ];
+    let flags = [("worker.slots", "5".to_owned(), "--slots")];
+    let settings = gather(file, &environment, &flags).unwrap();
+    let config = Config::resolve(&settings).unwrap();
+    assert_eq!((config.worker.slots, config.worker.prefetch), (5, 3));
+    assert_eq!(config.database.reveal(), "sqlite:x.db");
+    assert!(settings.explain("worker.slots").unwrap().contains("from:     the flag --slots"));
+    assert!(settings.explain("worker.prefetch").unwrap().contains("MAPAE_WORKER_PREFETCH"));
+    assert!(settings.explain("rescan.after").unwrap().contains("from:     the default"));
+    assert!(
+        settings.explain("kind.document.analyze.attempts").unwrap().starts_with("kind.\"document.analyze\"")
+    );
+    assert_eq!(settings.explain("worker.slot"), Err(Some("worker.slots".into())));
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_each_with_key_found_and_possible() {
+    let errors = load(
+        r#"
+        [worker]
+        slots = 0
+        drain = "soon"
+        [http]
+        listen = "everywhere"
+        [kind."Document Analyze"]
+        attempts = 1
+        [kind.mail]
+        backoff = "10m..2s"
+        "#,
+    )
+    .unwrap_err();
+    for words in [
+        vec!["worker.slots", "is 0", "1 to 1024"],
+        vec!["worker.drain", "\"soon\"", "\"30s\""],
+        vec!["http.listen", "\"everywhere\"", "127.0.0.1:7070"],
+        vec!["kind.\"Document Analyze\"", "a-z"],
+        vec!["kind.mail.backoff", "10m..2s", "2s..10m"],
+    ] {
+        let told = errors.iter().any(|error| words.iter().all(|word| error.contains(word)));
+        assert!(told, "{words:?} in {errors:#?}");
+    }
+    assert_eq!(errors.len(), 5, "{errors:#?}");
+}
+
+#[test]
+fn unknown_keys_name_the_nearest_known_one() {
+    let cases = [
+        ("[databse]\nurl = \"x:\"", "did you mean database?"),
+        ("[worker]\nslot = 1", "did you mean worker.slots?"),
+        ("[kind.\"a.b\"]\natempts = 1", "did you mean kind.\"a.b\".attempts?"),
+        ("[weather]\nsun = true", "is no key of the configuration"),
+        ("worker = 4", "a table, written [worker]"),
+    ];
+    for (file, words) in cases {
+        let errors = load(file).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].contains(words), "{file:?}: {errors:?}");
+    }
+    let errors = gather("", &[("MAPAE_DATABSE_URL", "sqlite:x")], &[]).unwrap_err();
+    assert!(errors[0].to_string().contains("did you mean MAPAE_DATABASE_URL?"), "{errors:?}");
+}
+
+#[test]
+fn what_this_version_does_not_do_is_refused_not_ignored() {
+    for file in [
+        "[ai]\nproviders = [\"local\"]",
+        "[ai.provider.local]\nkind = \"x\"",
+        "[events]\nto = []",
+        "[handler.\"a.b\".complete]\nkey = \"x\"",
+        "[handler.\"a.b\"]\naccepted = [202]",
+        "[kind.\"a.b\".on]\nsucceeded = \"x\"",
+    ] {
+        let errors = load(file).unwrap_err();
+        assert!(errors.iter().any(|error| error.contains("is not in this version")), "{file:?}: {errors:?}");
+    }
+    assert!(load("[resource]\nai = { concurrent = 8, rate = \"300/min\" }").is_err());
+}
+
+#[test]
+fn times_that_would_lose_live_leases_are_refused_with_the_arithmetic() {
+    let errors = load("[worker]\nlease = \"10s\"\nheartbeat = \"3s\"").unwrap_err();
+    assert!(errors[0].contains("10s") && errors[0].contains("12s"), "{errors:?}");
+}
+
+#[test]
+fn a_kind_that_could_never_start_is_refused() {
+    let errors =
+        load("[kind.big]\nneeds = { memory = \"8GiB\" }\n[resource]\nmemory = \"4GiB\"").unwrap_err();
+    assert!(errors[0].contains("big") && errors[0].contains("memory"), "{errors:?}");
+}
+
+#[test]
+fn a_secret_comes_from_a_file_and_is_shown_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("url");
+    std::fs::write(&secret, "postgres://app:hunter2@db/jobs\n").unwrap();
+    let settings = gather(&format!("[database]\nurl = {{ file = {secret:?} }}"), &[], &[]).unwrap();
+    let config = Config::resolve(&settings).unwrap();
+    assert_eq!(config.database.reveal(), "postgres://app:hunter2@db/jobs");
+
+    let by_variable = gather("", &[("MAPAE_DATABASE_URL_FILE", secret.to_str().unwrap())], &[]).unwrap();
+    assert_eq!(Config::resolve(&by_variable).unwrap().database, config.database);
+
+    let direct = gather("[database]\nurl = \"postgres://app:hunter2@db/jobs\"", &[], &[]).unwrap();
+    let broken = load("[database]\nurl = \"hunter2\"").unwrap_err();
+    let syntax = load("[database]\nurl = \"postgres://app:hunter2@db/jobs").unwrap_err();
+    assert!(syntax[0].contains("line 2"), "{syntax:?}");
+    for text in [
+        format!("{config:?}"),
+        settings.print(),
+        direct.print(),
+        direct.explain("database.url").unwrap(),
+        format!("{broken:?}{syntax:?}"),
+    ] {
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_asked_for_by_name_must_be_there() {
+    let errors = Settings::gather(Some("/nowhere/mapae.toml".as_ref()), [], &[]).unwrap_err();
+    assert!(errors[0].to_string().contains("/nowhere/mapae.toml"), "{errors:?}");
+}
+
+#[test]
+fn what_config_print_writes_is_a_configuration_that_means_the_same() {
+    let file = "[kind.\"a.b\"]\nneeds = { memory = \"1MiB\" }\n[worker]\nkinds = [\"a.*\"]";
+    let settings = gather(file, &[("MAPAE_WORKER_SLOTS", "7")], &[]).unwrap();
+    let again = gather(&settings.print(), &[], &[]).unwrap();
+    let (first, second) = (Config::resolve(&settings).unwrap(), Config::resolve(&again).unwrap());
+    assert_eq!(format!("{first:?}"), format!("{second:?}"));
+}
+
+#[test]
+fn every_key_says_what_it_is_and_what_it_may_be() {
+    for key in key::KEYS {
+        assert!(key.about.ends_with('.') && !key.possible.is_empty(), "{}", key.path);
+    }
+}

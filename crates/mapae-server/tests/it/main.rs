@@ -1,0 +1,14 @@
+//! What a user of the binary and of its API relies on.
+
+// A test says what is wrong by panicking; clippy knows that only of functions marked as tests.
+#![allow(clippy::unwrap_used)]
+
+mod binary;
+mod config;
+mod documents;
+mod events;
+mod health;
+mod jobs;
+mod problems;
+mod routes;
+mod site;
