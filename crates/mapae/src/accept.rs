@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 use crate::broker::contract::{Broker, Pointer, Published, Source};
 use crate::job::name::{JobId, Lane, Owner};
-use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX};
-use crate::store::contract::{AcceptError, Accepted, LaneWindow, Store};
+use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
+use crate::store::contract::{AcceptError, Accepted, LaneWindow, Store, StoreError};
 
 /// Pointers waiting to be published by this process. What does not fit is rung by a keeper.
 const RINGS_MAX: usize = 10_000;
@@ -112,6 +112,9 @@ impl Accept {
         if serde_json::to_vec(&job.params).map_or(true, |bytes| bytes.len() > PARAMS_BYTES_MAX) {
             return Err(SubmitError::ParamsTooLarge);
         }
+        if depth(&job.params) > PARAMS_DEPTH_MAX {
+            return Err(SubmitError::ParamsTooDeep);
+        }
         // Lawful JSON, but PostgreSQL's jsonb does not take it (documentation 8.14).
         if holds_nul(&job.params) {
             return Err(SubmitError::ParamsNul);
@@ -124,7 +127,11 @@ impl Accept {
         job.rung = turn.map(|turn| FirstRing { turn, again });
         let pointer = Pointer::new(job.id, job.owner.clone(), job.kind.clone(), 1, job.trace.clone());
 
-        let accepted = self.store.accept(job).await?;
+        let accepted = match self.store.accept(job.clone()).await {
+            // Unknown, not failed: asked once more, by the id, which is the job's from the start.
+            Err(AcceptError::Store(StoreError::Unavailable(_))) => self.store.accept(job).await?,
+            other => other?,
+        };
         if turn.is_some() && !accepted.again {
             // Full: a keeper rings instead.
             let _ = self.rings.try_send((lane, pointer));
@@ -137,10 +144,26 @@ impl Accept {
 pub enum SubmitError {
     #[error("params may be at most {PARAMS_BYTES_MAX} bytes of JSON: put what is larger in a file")]
     ParamsTooLarge,
+    #[error("params may be nested {PARAMS_DEPTH_MAX} deep at most")]
+    ParamsTooDeep,
     #[error("params may not hold the character U+0000")]
     ParamsNul,
     #[error(transparent)]
     Accept(#[from] AcceptError),
+}
+
+/// How deep a value is nested, counted no further than matters here.
+fn depth(value: &Value) -> usize {
+    fn below(value: &Value, left: usize) -> usize {
+        let deepest = |depths: &mut dyn Iterator<Item = usize>| depths.max().unwrap_or(0);
+        match value {
+            _ if left == 0 => 1,
+            Value::Array(items) => 1 + deepest(&mut items.iter().map(|item| below(item, left - 1))),
+            Value::Object(fields) => 1 + deepest(&mut fields.values().map(|field| below(field, left - 1))),
+            _ => 1,
+        }
+    }
+    below(value, PARAMS_DEPTH_MAX + 1)
 }
 
 fn holds_nul(value: &Value) -> bool {

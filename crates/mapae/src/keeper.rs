@@ -3,15 +3,25 @@
 //!
 //! It needs no state of its own and no election: every statement takes its rows under their guards, so
 //! any number of keepers may run beside each other. Each pass is bounded.
+//!
+//! Its duties run apart, so that a slow one, a file store or a receiver of events, keeps none of the others
+//! waiting; one that ends unexpectedly begins again.
+//!
+//! | duty | every | |
+//! |---|---|---|
+//! | bell | 200 ms, or when the next job is due | T2: ring what is due |
+//! | leases | 500 ms | T7, deadlines, T8: ring again, measure the windows |
+//! | events | 500 ms | T12 |
+//! | files | 30 s | retention, garbage; each hour files nobody refers to |
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::accept::{UNCONFIRMED, Window};
 use crate::blob::{Area, BlobName};
@@ -27,12 +37,18 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Pause between two passes that both had work.
 const BREATH: Duration = Duration::from_millis(5);
 
-/// How often it looks for lost workers, spent deadlines and pointers to ring again.
+/// How often it looks for lost workers, spent deadlines, pointers to ring again, and events to send.
 const ROUND: Duration = Duration::from_millis(500);
 
 /// How often it prunes, and how often it looks through the file store.
 const PRUNE: Duration = Duration::from_secs(30);
 const SWEEP: Duration = Duration::from_secs(3600);
+
+/// Pause after a duty that failed.
+const TROUBLE: Duration = Duration::from_secs(1);
+
+/// The longest a receiver may take for an event.
+const SEND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a file nobody refers to is left alone: longer than any upload or attempt takes.
 const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -57,56 +73,71 @@ pub struct KeeperPlan {
     pub sink: Option<Arc<dyn EventSink>>,
 }
 
-/// A running keeper.
+/// A running keeper. Dropping it does not stop it: [`KeeperHandle::stop`] does.
 pub struct KeeperHandle {
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    duties: Vec<JoinHandle<()>>,
 }
 
 impl KeeperHandle {
-    /// Ends after the pass under way.
+    /// Ends after the passes under way.
     pub async fn stop(self) {
         self.stop.cancel();
-        let _ = self.task.await;
+        for duty in self.duties {
+            let _ = duty.await;
+        }
     }
 }
 
 pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
     let stop = CancellationToken::new();
-    let keeper = Keeper { parts, plan };
-    let task = tokio::spawn(keep(keeper, stop.clone()));
-    KeeperHandle { stop, task }
+    let keeper = Arc::new(Keeper { parts, plan, swept_at: Mutex::new(Instant::now()) });
+    let duties = [Duty::Bell, Duty::Leases, Duty::Events, Duty::Files]
+        .into_iter()
+        .map(|duty| tokio::spawn(keep(keeper.clone(), duty, stop.clone())))
+        .collect();
+    KeeperHandle { stop, duties }
 }
 
 struct Keeper {
     parts: Parts,
     plan: KeeperPlan,
+    swept_at: Mutex<Instant>,
 }
 
-/// When each of the slower duties is due.
-struct Duties {
-    round: Instant,
-    prune: Instant,
-    sweep: Instant,
+#[derive(Clone, Copy, Debug)]
+enum Duty {
+    Bell,
+    Leases,
+    Events,
+    Files,
 }
 
-async fn keep(keeper: Keeper, stop: CancellationToken) {
-    let now = Instant::now();
-    let mut duties = Duties { round: now, prune: now + PRUNE, sweep: now + SWEEP };
+/// Does one duty again and again, whatever becomes of a pass.
+async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
     let mut troubled = false;
     while !stop.is_cancelled() {
-        let wait = match keeper.pass(&mut duties).await {
-            Ok(wait) => {
+        // A task of its own: a panic, of an event sink for one, is a failed pass like any other.
+        let pass = tokio::spawn({
+            let keeper = keeper.clone();
+            async move { keeper.pass(duty).await }
+        });
+        let wait = match pass.await {
+            Ok(Ok(wait)) => {
                 if std::mem::take(&mut troubled) {
-                    info!("the keeper reaches the database again");
+                    info!(?duty, "the keeper does its duty again");
                 }
                 wait
             }
-            Err(error) => {
+            Ok(Err(error)) => {
                 if !std::mem::replace(&mut troubled, true) {
-                    warn!(code = error.code(), error = ?error, "a keeper pass failed; trying on");
+                    warn!(?duty, code = error.code(), ?error, "a keeper pass failed; trying on");
                 }
-                5 * LOOK
+                TROUBLE
+            }
+            Err(_) => {
+                error!(?duty, "a keeper pass ended unexpectedly; trying on");
+                TROUBLE
             }
         };
         let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
@@ -114,43 +145,36 @@ async fn keep(keeper: Keeper, stop: CancellationToken) {
 }
 
 impl Keeper {
-    /// One look, and whatever slower duty is due. Answers how long to wait for the next.
-    async fn pass(&self, duties: &mut Duties) -> Result<Duration, StoreError> {
-        let due = self.parts.store.next_due(LOOK).await?;
-        let mut rung = 0;
-        if due.is_some_and(|due| due.is_zero()) {
-            rung = self.ring().await?;
+    /// One pass; answers how long to wait for the next.
+    async fn pass(&self, duty: Duty) -> Result<Duration, StoreError> {
+        match duty {
+            Duty::Bell => self.bell().await,
+            Duty::Leases => self.leases().await.map(|()| ROUND),
+            Duty::Events => self.send().await.map(|()| ROUND),
+            Duty::Files => self.files().await.map(|()| PRUNE),
         }
-        if duties.round <= Instant::now() {
-            duties.round = Instant::now() + ROUND;
-            rung += self.round().await?;
-        }
-        if duties.prune <= Instant::now() {
-            duties.prune = Instant::now() + PRUNE;
-            self.prune().await?;
-        }
-        if duties.sweep <= Instant::now() {
-            duties.sweep = Instant::now() + SWEEP;
-            self.sweep().await?;
-        }
-        Ok(match due {
-            _ if rung >= BATCH => BREATH,
+    }
+
+    async fn bell(&self) -> Result<Duration, StoreError> {
+        Ok(match self.parts.store.next_due(LOOK).await? {
+            Some(due) if due.is_zero() && self.ring().await? >= BATCH => BREATH,
             Some(due) if !due.is_zero() => due.max(BREATH),
             _ => LOOK,
         })
     }
 
-    async fn round(&self) -> Result<usize, StoreError> {
-        let reaped = self.parts.store.reap(BATCH).await?;
-        for (job, kind) in &reaped {
+    async fn leases(&self) -> Result<(), StoreError> {
+        let reaped = self.parts.store.reap(BATCH).await;
+        for (job, kind) in reaped.iter().flatten() {
             warn!(job_id = %job, %kind, "the worker of a job is gone; its lease has ended");
             self.parts.metrics.count("mapae_reaped_total", kind.to_string(), 1);
         }
-        self.parts.store.expire(BATCH).await?;
-        let rung = self.ring().await?;
-        self.plan.window.measured(self.parts.store.windows(self.plan.window.size()).await?);
-        self.send().await?;
-        Ok(rung)
+        // One that fails does not keep the others from being tried.
+        let expired = self.parts.store.expire(BATCH).await;
+        let rung = self.ring().await;
+        let windows = self.parts.store.windows(self.plan.window.size()).await;
+        self.plan.window.measured(windows?);
+        reaped.map(drop).and(expired.map(drop)).and(rung.map(drop))
     }
 
     /// T2 and T8: marks what is due and hands out its pointers.
@@ -190,14 +214,29 @@ impl Keeper {
         let events = self.parts.store.unsent(BATCH).await?;
         let mut sent = Vec::with_capacity(events.len());
         for event in &events {
-            match sink.send(event).await {
-                Ok(()) => sent.push((event.job, event.sequence)),
-                Err(_) => {
-                    warn!(job_id = %event.job, sequence = event.sequence, "an event was not taken; it is offered again")
+            match tokio::time::timeout(SEND_PATIENCE, sink.send(event)).await {
+                Ok(Ok(())) => sent.push((event.job, event.sequence)),
+                // What one event meets the next would meet, too: the rest waits for the next pass.
+                Ok(Err(_)) | Err(_) => {
+                    warn!(job_id = %event.job, sequence = event.sequence, "an event was not taken; it is offered again");
+                    break;
                 }
             }
         }
         self.parts.store.sent(&sent).await
+    }
+
+    async fn files(&self) -> Result<(), StoreError> {
+        self.prune().await?;
+        let due = {
+            let mut swept_at = self.swept_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let due = swept_at.elapsed() >= SWEEP;
+            if due {
+                *swept_at = Instant::now();
+            }
+            due
+        };
+        if due { self.sweep().await } else { Ok(()) }
     }
 
     async fn prune(&self) -> Result<(), StoreError> {

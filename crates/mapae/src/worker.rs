@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use self::heartbeat::{Heartbeat, Held, Pulse};
 use self::readiness::{Readiness, Signal};
@@ -31,7 +31,7 @@ use crate::job::lease::{Holder, Timing, UnsafeTiming};
 use crate::job::name::{Class, Lane};
 use crate::job::resource::Amounts;
 use crate::metrics::Metrics;
-use crate::store::contract::{Join, JoinError, Store, WorkerReport};
+use crate::store::contract::{Join, JoinError, PATIENCE, Store, WorkerReport};
 
 /// How long an idle worker waits for the bell before it looks by itself.
 pub const IDLE_WAIT: Duration = Duration::from_secs(1);
@@ -90,20 +90,19 @@ struct Worker {
     drain: CancellationToken,
 }
 
-/// A running worker. Dropping it does not stop it: [`WorkerHandle::drain`] does.
+/// A running worker. Dropping it drains it, without anybody waiting for that.
 pub struct WorkerHandle {
     worker: Arc<Worker>,
-    consuming: JoinHandle<()>,
-    heartbeat: Heartbeat,
+    ended: JoinHandle<()>,
 }
 
 /// Starts a worker. Returns once it has its name in the store; an unreachable database is waited for
-/// until `stop`.
+/// until `give_up`, which says nothing any more once this has returned: [`WorkerHandle::drain`] stops it.
 pub async fn start(
     parts: Parts,
     handlers: Handlers,
     plan: WorkerPlan,
-    stop: CancellationToken,
+    give_up: CancellationToken,
 ) -> Result<WorkerHandle, StartError> {
     let timing = plan.timing.check()?;
     if plan.slots == 0 {
@@ -139,7 +138,7 @@ pub async fn start(
         kinds: handlers.kinds(),
         slots: u32::try_from(plan.slots).unwrap_or(u32::MAX),
     };
-    let heartbeat = Heartbeat::start(pulse, join, stop).await?;
+    let heartbeat = Heartbeat::start(pulse, join, give_up).await?;
     let holder = heartbeat.holder.clone();
     info!(worker = %holder, slots = plan.slots, kinds = lanes.len() / Class::ALL.len(), "worker started");
     let slots = Slots::new(plan.slots, plan.capacity.clone());
@@ -157,8 +156,8 @@ pub async fn start(
         intake,
         drain,
     });
-    let consuming = tokio::spawn(supervise(worker.clone()));
-    Ok(WorkerHandle { worker, consuming, heartbeat })
+    let ended = tokio::spawn(live(worker.clone(), heartbeat));
+    Ok(WorkerHandle { worker, ended })
 }
 
 impl WorkerHandle {
@@ -176,28 +175,49 @@ impl WorkerHandle {
 
     /// Stops reading at once, lets running jobs end, hands back those that do not within the drain time,
     /// and gives the name up. Heartbeats go on until the last job has ended.
-    pub async fn drain(self) {
-        let Self { worker, consuming, heartbeat } = self;
-        worker.signal(Signal::Drain);
-        worker.drain.cancel();
-        let _ = consuming.await;
-        let running = worker.held.len();
-        if running > 0 {
-            info!(worker = %worker.holder, running, "draining");
-        }
-        if !worker.emptied(worker.plan.timing.drain).await {
-            warn!(worker = %worker.holder, running = worker.held.len(), "drain time is over; handing back what still runs");
-            worker.held.stop_all(Stopped::Draining);
-            worker.emptied(KindPlan::GRACE + Duration::from_secs(5)).await;
-        }
-        let intake = worker.intake.send_replace(None);
-        if let Some(intake) = intake {
-            intake.close(Instant::now() + Duration::from_secs(5)).await;
-        }
-        heartbeat.stop().await;
-        worker.signal(Signal::Stopped);
-        info!(worker = %worker.holder, "worker stopped");
+    pub async fn drain(mut self) {
+        self.worker.drain.cancel();
+        let _ = (&mut self.ended).await;
     }
+}
+
+impl Drop for WorkerHandle {
+    fn drop(&mut self) {
+        self.worker.drain.cancel();
+    }
+}
+
+/// The whole life of a worker: consuming until it is told to drain, then to its end.
+async fn live(worker: Arc<Worker>, heartbeat: Heartbeat) {
+    let consuming = tokio::spawn(supervise(worker.clone()));
+    // Without heartbeats no lease can be kept: what is left is to end in order.
+    while !worker.drain.is_cancelled() {
+        if !heartbeat.is_alive() {
+            error!(worker = %worker.holder, "heartbeats have ended unexpectedly; the worker drains");
+            worker.drain.cancel();
+        }
+        let _ = worker.drain.run_until_cancelled(tokio::time::sleep(IDLE_WAIT)).await;
+    }
+    worker.signal(Signal::Drain);
+    let abort = consuming.abort_handle();
+    if tokio::time::timeout(PATIENCE + IDLE_WAIT, consuming).await.is_err() {
+        abort.abort();
+    }
+    let running = worker.held.len();
+    if running > 0 {
+        info!(worker = %worker.holder, running, "draining");
+    }
+    if !worker.emptied(worker.plan.timing.drain).await {
+        warn!(worker = %worker.holder, running = worker.held.len(), "drain time is over; handing back what still runs");
+        worker.held.stop_all(Stopped::Draining);
+        worker.emptied(KindPlan::GRACE + Duration::from_secs(5)).await;
+    }
+    if let Some(intake) = worker.intake.send_replace(None) {
+        intake.close(Instant::now() + Duration::from_secs(5)).await;
+    }
+    heartbeat.stop().await;
+    worker.signal(Signal::Stopped);
+    info!(worker = %worker.holder, "worker stopped");
 }
 
 impl Worker {

@@ -143,8 +143,8 @@ create table mapae.pauses (
 create table mapae.workers (
     incarnation uuid        primary key,
     name        text        not null,
-    -- The advisory lock its presence connection holds.
-    presence    bigint      not null,
+    -- The advisory lock its presence connection holds; null while it holds none, and then says nothing.
+    presence    bigint,
     kinds       text[]      not null,
     slots       integer     not null,
     report      jsonb       not null,

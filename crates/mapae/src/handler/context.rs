@@ -100,7 +100,8 @@ impl Context {
         done: Vec<Checkpoint>,
         timeout: Duration,
     ) -> Self {
-        let deadline = Instant::now() + timeout;
+        // Longer than a year is for ever.
+        let deadline = Instant::now() + timeout.min(Duration::from_secs(365 * 24 * 3600));
         let inner = Inner {
             job,
             lease,
@@ -198,8 +199,11 @@ impl Context {
         if encoded.len() > INLINE_BYTES_MAX || holds_nul(&encoded) {
             return self.put(name, encoded).await;
         }
-        let value = serde_json::from_slice(&encoded).expect("what was just written as JSON is JSON");
-        Ok(Output::Inline(value))
+        match serde_json::from_slice(&encoded) {
+            Ok(value) => Ok(Output::Inline(value)),
+            // Nested deeper than is read back into a row.
+            Err(_) => self.put(name, encoded).await,
+        }
     }
 
     async fn recall<T: DeserializeOwned>(&self, output: &Output) -> Result<Option<T>, Failure> {

@@ -65,6 +65,9 @@ pub struct Lease {
     pub until: Timestamp,
 }
 
+/// The longest a worker may go without a heartbeat: longer silence means that it is gone.
+pub const HEARTBEAT_MAX: Duration = Duration::from_secs(10);
+
 /// The times a worker lives by, checked together once at boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -103,6 +106,9 @@ impl Timing {
         if self.heartbeat.is_zero() || self.lease < 4 * self.heartbeat {
             return Err(UnsafeTiming::Heartbeat { lease: self.lease, heartbeat: self.heartbeat });
         }
+        if self.heartbeat > HEARTBEAT_MAX {
+            return Err(UnsafeTiming::Silence { heartbeat: self.heartbeat });
+        }
         if self.lease > Duration::from_secs(24 * 3600) || self.drain > Duration::from_secs(24 * 3600) {
             return Err(UnsafeTiming::TooLong);
         }
@@ -118,6 +124,8 @@ pub enum UnsafeTiming {
          heartbeats ({:?}): one slow renewal would lose it", *.heartbeat * 4
     )]
     Heartbeat { lease: Duration, heartbeat: Duration },
+    #[error("worker.heartbeat is {heartbeat:?}, but a worker may be silent for {HEARTBEAT_MAX:?} at most")]
+    Silence { heartbeat: Duration },
     #[error("worker.lease and worker.drain must be at most 24 hours")]
     TooLong,
 }

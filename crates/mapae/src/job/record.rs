@@ -14,6 +14,9 @@ use super::timestamp::Timestamp;
 /// The most that `params` may be, in bytes of JSON.
 pub const PARAMS_BYTES_MAX: usize = 256 * 1024;
 
+/// How deep `params` may be nested. What reads them back stops at 128.
+pub const PARAMS_DEPTH_MAX: usize = 100;
+
 /// The most that a stage's output or a result may be and still be kept in the row, in bytes of JSON.
 /// Larger ones are files.
 pub const INLINE_BYTES_MAX: usize = 256 * 1024;

@@ -55,13 +55,13 @@ impl FailureClass {
 
 impl Failure {
     pub const MESSAGE_MAX: usize = 500;
+    pub const CODE_MAX: usize = 64;
 
     fn new(class: FailureClass, code: impl Into<String>, message: impl Into<String>) -> Self {
-        let mut message = message.into();
-        if let Some((at, _)) = message.char_indices().nth(Self::MESSAGE_MAX) {
-            message.truncate(at);
-        }
-        Self { code: code.into(), class, message, attempt: 0, retry_after: None }
+        // Control characters serve no reader, and a store may refuse one of them (U+0000).
+        let plain = |text: String, most: usize| text.chars().filter(|c| !c.is_control()).take(most).collect();
+        let (code, message) = (plain(code.into(), Self::CODE_MAX), plain(message.into(), Self::MESSAGE_MAX));
+        Self { code, class, message, attempt: 0, retry_after: None }
     }
 
     pub fn retryable(code: impl Into<String>, message: impl Into<String>) -> Self {

@@ -4,9 +4,11 @@
 //! for a batch to fill.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::contract::StoreError;
@@ -38,7 +40,8 @@ impl<I: Clone + Send + 'static, O: Send + 'static> Batcher<I, O> {
                     if receiver.lock().await.recv_many(&mut batch, batch_max).await == 0 {
                         return;
                     }
-                    answer(&*run, batch).await;
+                    // A panic costs this batch its answers and nothing else.
+                    let _ = AssertUnwindSafe(answer(&*run, batch)).catch_unwind().await;
                 }
             });
         }

@@ -6,6 +6,7 @@
 //!
 //! The files are those of `sqlite`, function by function, to be read side by side.
 
+mod ask;
 mod control;
 mod keep;
 mod member;
@@ -20,6 +21,7 @@ use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Executor, PgConnection, Row};
 
+use self::ask::Ask;
 use super::batch::Batcher;
 use super::contract::{Accepted, PATIENCE, Schema, SettleError, Settlement, Store, StoreError};
 use super::row::job_row;
@@ -27,9 +29,16 @@ use crate::job::State;
 use crate::job::record::{Job, NewJob};
 use crate::job::timestamp::Timestamp;
 
-/// Connections beside those of the member. Claims, settles, accepts, keeper and reads share them; more
-/// would only let commits queue in the server instead of here.
+/// Connections beside those of the member, for claims, settles, accepts and the keeper; more would only let
+/// commits queue in the server instead of here.
 const CONNECTIONS: u32 = 8;
+
+/// Connections for reading.
+const VIEW_CONNECTIONS: u32 = 4;
+
+/// How long a statement waits for a row that another transaction holds. A user's own transaction may hold
+/// one for long; whoever shares a batch with that row must not wait as long.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// How long to wait for a connection before the store counts as unavailable.
 const ACQUIRE: Duration = Duration::from_secs(3);
@@ -57,9 +66,13 @@ use job_columns;
 #[derive(Clone)]
 pub struct Postgres {
     pool: PgPool,
+    /// Reading for people has connections of its own, so that a slow page never keeps a job from settling.
+    views: PgPool,
     options: PgConnectOptions,
     outbox: bool,
     accepts: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
+    /// Apart, because a key may be held by a transaction that is still open.
+    keyed: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     settles: Arc<Batcher<Settlement, Result<State, SettleError>>>,
 }
 
@@ -69,16 +82,29 @@ impl Postgres {
     pub async fn open(url: &str, outbox: bool) -> Result<Self, StoreError> {
         let options = PgConnectOptions::from_str(url)?.application_name("mapae").options([
             ("statement_timeout", format!("{}ms", PATIENCE.as_millis())),
+            ("lock_timeout", format!("{}ms", LOCK_WAIT.as_millis())),
             ("timezone", "UTC".into()),
+            // The server lets go of a session, and so of a presence, whose host is gone.
+            ("tcp_keepalives_idle", "10".into()),
+            ("tcp_keepalives_interval", "5".into()),
+            ("tcp_keepalives_count", "3".into()),
+            ("tcp_user_timeout", "20000".into()),
         ]);
-        let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .acquire_timeout(ACQUIRE)
-            .connect_lazy_with(options.clone());
-        let (accepting, settling) = (pool.clone(), pool.clone());
+        let connect = |connections| {
+            PgPoolOptions::new()
+                .max_connections(connections)
+                .acquire_timeout(ACQUIRE)
+                .connect_lazy_with(options.clone())
+        };
+        let (pool, views) = (connect(CONNECTIONS), connect(VIEW_CONNECTIONS));
+        let (accepting, keyed, settling) = (pool.clone(), pool.clone(), pool.clone());
         Ok(Self {
             accepts: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = accepting.clone();
+                Box::pin(async move { control::accept(&pool, &batch, outbox).await })
+            })),
+            keyed: Arc::new(Batcher::spawn(2, 500, move |batch| {
+                let pool = keyed.clone();
                 Box::pin(async move { control::accept(&pool, &batch, outbox).await })
             })),
             settles: Arc::new(Batcher::spawn(2, 500, move |batch| {
@@ -86,6 +112,7 @@ impl Postgres {
                 Box::pin(async move { run::settle(&pool, &batch, outbox).await })
             })),
             pool,
+            views,
             options,
             outbox,
         })
@@ -111,7 +138,7 @@ impl Store for Postgres {
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
         let row = sqlx::query("select (extract(epoch from clock_timestamp()) * 1000000)::bigint as now")
-            .fetch_one(&self.pool)
+            .one(&self.pool)
             .await?;
         Ok(Timestamp::from_micros(row.try_get("now")?))
     }
@@ -156,21 +183,21 @@ impl Store for Postgres {
 
     async fn close(&self) {
         self.pool.close().await;
+        self.views.close().await;
     }
 }
 
 async fn found(connection: &mut PgConnection) -> Result<Schema, StoreError> {
     let known = MIGRATIONS.last().map_or(0, |(number, _)| *number);
     let there: bool = sqlx::query("select to_regclass('mapae.migrations') is not null as there")
-        .fetch_one(&mut *connection)
+        .one(&mut *connection)
         .await?
         .try_get("there")?;
     if !there {
         return Ok(Schema { found: 0, known });
     }
-    let row = sqlx::query("select coalesce(max(number), 0) as found from mapae.migrations")
-        .fetch_one(connection)
-        .await?;
+    let row =
+        sqlx::query("select coalesce(max(number), 0) as found from mapae.migrations").one(connection).await?;
     Ok(Schema { found: super::row::count(row.try_get("found")?)?, known })
 }
 

@@ -51,10 +51,14 @@ pub(super) async fn consume(worker: Arc<Worker>) -> Result<(), BrokerError> {
 async fn rows(worker: &Arc<Worker>, intake: &dyn Intake, turns: &mut Turns) -> Result<(), BrokerError> {
     while !worker.drain.is_cancelled() {
         let free = worker.slots.free();
-        let (quotas, shut_out) = slots::quotas(&turns.next(), free, &worker.slots.left());
         worker.tell();
+        // With every slot busy nobody is asked, and no lane's turn is used up. To readiness that is a read.
+        let (quotas, shut_out) = match free {
+            0 => (Vec::new(), Vec::new()),
+            free => slots::quotas(&turns.next(), free, &worker.slots.left()),
+        };
         if quotas.is_empty() {
-            // Everything is busy: a slot or a resource has to be given back first.
+            worker.signal(Signal::ReadOk);
             let freed = async { tokio::time::timeout(IDLE_WAIT, worker.slots.freed()).await };
             let _ = worker.drain.run_until_cancelled(freed).await;
             continue;
@@ -104,6 +108,7 @@ async fn pointers(worker: &Arc<Worker>, intake: &Arc<dyn Intake>) -> Result<(), 
         let room =
             (worker.plan.slots + worker.plan.prefetch).saturating_sub(worker.held.len() + waiting.len());
         if room == 0 {
+            worker.signal(Signal::ReadOk);
             let freed = async { tokio::time::timeout(IDLE_WAIT, worker.slots.freed()).await };
             let _ = worker.drain.run_until_cancelled(freed).await;
             continue;
@@ -264,34 +269,36 @@ async fn failed(worker: &Worker, error: &StoreError) {
     let _ = worker.drain.run_until_cancelled(tokio::time::sleep(READ_PAUSE)).await;
 }
 
-/// In which order lanes are asked: classes by weight, kinds in turn, and first those that another lane
-/// kept from being asked.
+/// In which order lanes are asked: classes by weight, kinds in turn within a class, and first those that
+/// another lane kept from being asked.
 struct Turns {
-    lanes: Vec<(Lane, Amounts)>,
+    /// For each class its lanes, in the order they are asked next.
+    classes: [VecDeque<(Lane, Amounts)>; Class::ALL.len()],
     credit: [u32; Class::ALL.len()],
-    turn: usize,
     first: Vec<Lane>,
 }
 
 impl Turns {
     fn new(lanes: Vec<(Lane, Amounts)>) -> Self {
-        Self { lanes, credit: [0; Class::ALL.len()], turn: 0, first: Vec::new() }
+        let of = |class| lanes.iter().filter(|(lane, _)| lane.class == class).cloned().collect();
+        Self { classes: Class::ALL.map(of), credit: [0; Class::ALL.len()], first: Vec::new() }
     }
 
     fn next(&mut self) -> Vec<(Lane, Amounts)> {
-        // Smooth weighted round robin: each class earns its weight, the richest goes first and pays for all.
+        // Smooth weighted round robin: each class earns its weight, the richest leads and pays for all.
         let all: u32 = Class::ALL.iter().map(|class| class.weight()).sum();
         for (credit, class) in self.credit.iter_mut().zip(Class::ALL) {
             *credit += class.weight();
         }
         let richest = (0..Class::ALL.len()).max_by_key(|at| (self.credit[*at], usize::MAX - at)).unwrap_or(0);
         self.credit[richest] = self.credit[richest].saturating_sub(all);
-        let leading = Class::ALL[richest];
-        self.turn = (self.turn + 1) % self.lanes.len().max(1);
-        let mut lanes = self.lanes.clone();
-        lanes.rotate_left(self.turn);
-        let rank = |lane: &Lane| (!self.first.contains(lane), lane.class != leading, lane.class);
-        lanes.sort_by_key(|(lane, _)| rank(lane));
+        let leading = self.classes[richest].iter();
+        let others =
+            self.classes.iter().enumerate().filter(|(at, _)| *at != richest).flat_map(|(_, lanes)| lanes);
+        let mut lanes: Vec<(Lane, Amounts)> = leading.chain(others).cloned().collect();
+        lanes.sort_by_key(|(lane, _)| !self.first.contains(lane));
+        // A kind's turn passes when its class has led, whatever the other classes do.
+        self.classes[richest].rotate_left(1.min(self.classes[richest].len()));
         lanes
     }
 
@@ -317,6 +324,19 @@ mod tests {
         let leaders: Vec<String> = (0..12).map(|_| turns.next()[0].0.to_string()).collect();
         let count = |lane: &str| leaders.iter().filter(|leader| *leader == lane).count();
         assert_eq!((count("a:high"), count("a"), count("a:low")), (8, 3, 1));
+    }
+
+    #[test]
+    fn every_lane_leads_however_many_kinds_there_are() {
+        for kinds in 1..=5 {
+            let lanes: Vec<String> = (0..kinds)
+                .flat_map(|kind| ["", ":high", ":low"].map(|class| format!("k{kind}{class}")))
+                .collect();
+            let mut turns = turns(&lanes.iter().map(String::as_str).collect::<Vec<_>>());
+            let led: std::collections::BTreeSet<String> =
+                (0..12 * kinds).map(|_| turns.next()[0].0.to_string()).collect();
+            assert_eq!(led.len(), lanes.len(), "{kinds} kinds");
+        }
     }
 
     #[test]

@@ -38,6 +38,8 @@ struct Entry {
     ctx: Option<Context>,
     receipt: Option<Receipt>,
     lost: bool,
+    /// Asked to stop before its handler began.
+    stop: Option<Stopped>,
 }
 
 impl Held {
@@ -47,7 +49,8 @@ impl Held {
 
     /// From now on the lease is renewed. `asked` is when the claim was sent.
     pub(super) fn take(&self, lease: &Lease, asked: Instant, length: Duration, receipt: Option<Receipt>) {
-        let entry = Entry { job: lease.job, until: asked + length, ctx: None, receipt, lost: false };
+        let entry =
+            Entry { job: lease.job, until: asked + length, ctx: None, receipt, lost: false, stop: None };
         self.lock().insert(lease.token, entry);
     }
 
@@ -56,14 +59,15 @@ impl Held {
         let mut leases = self.lock();
         let Some(entry) = leases.get_mut(&token) else { return };
         entry.ctx = Some(ctx.clone());
-        if entry.lost {
-            ctx.stop(Stopped::LeaseLost);
+        if let Some(why) = entry.stop {
+            ctx.stop(why);
         }
     }
 
     /// Whether the lease may be believed in still; if so, until when.
     pub(super) fn until(&self, token: Token) -> Option<Instant> {
-        self.lock().get(&token).filter(|entry| !entry.lost).map(|entry| entry.until)
+        let now = Instant::now();
+        self.lock().get(&token).filter(|entry| !entry.lost && now < entry.until).map(|entry| entry.until)
     }
 
     /// The lease is given up: it is renewed no more.
@@ -81,8 +85,8 @@ impl Held {
 
     /// Asks every running job to stop.
     pub(super) fn stop_all(&self, why: Stopped) {
-        for ctx in self.lock().values().filter_map(|entry| entry.ctx.as_ref()) {
-            ctx.stop(why);
+        for entry in self.lock().values_mut() {
+            entry.ask(why);
         }
     }
 
@@ -102,8 +106,8 @@ impl Held {
                 Beat::Lost => entry.lose(),
                 Beat::Renewed { cancel_asked } => {
                     entry.until = asked + length;
-                    if let Some(ctx) = entry.ctx.as_ref().filter(|_| *cancel_asked) {
-                        ctx.stop(Stopped::Cancelled);
+                    if *cancel_asked {
+                        entry.ask(Stopped::Cancelled);
                     }
                 }
             }
@@ -124,8 +128,14 @@ impl Held {
 impl Entry {
     fn lose(&mut self) {
         self.lost = true;
+        self.stop = None;
+        self.ask(Stopped::LeaseLost);
+    }
+
+    fn ask(&mut self, why: Stopped) {
+        let why = *self.stop.get_or_insert(why);
         if let Some(ctx) = &self.ctx {
-            ctx.stop(Stopped::LeaseLost);
+            ctx.stop(why);
         }
     }
 }
@@ -149,10 +159,14 @@ pub(super) struct Pulse {
 
 impl Heartbeat {
     /// Starts the thread and waits until the store has given it a name. An unreachable database is
-    /// asked again until `stop`.
-    pub(super) async fn start(pulse: Pulse, join: Join, stop: CancellationToken) -> Result<Self, JoinError> {
+    /// asked again until `give_up`, which says nothing any more once this has returned.
+    pub(super) async fn start(
+        pulse: Pulse,
+        join: Join,
+        give_up: CancellationToken,
+    ) -> Result<Self, JoinError> {
         let (joined, joining) = oneshot::channel();
-        let end = stop.child_token();
+        let end = CancellationToken::new();
         let ended = end.clone();
         let thread = std::thread::Builder::new()
             .name("mapae-heartbeat".into())
@@ -164,13 +178,18 @@ impl Heartbeat {
                         return;
                     }
                 };
-                runtime.block_on(live(pulse, join, joined, ended));
+                runtime.block_on(live(pulse, join, joined, give_up, ended));
             })
             .map_err(|error| StoreError::Unavailable(error.into()))?;
         let holder = joining
             .await
             .unwrap_or_else(|_| Err(StoreError::Unavailable("stopped while joining".into()).into()))?;
         Ok(Self { holder, stop: end, thread: Some(thread) })
+    }
+
+    /// Whether heartbeats go on.
+    pub(super) fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     /// The worker has left; its name is free. Call once no lease is held.
@@ -181,19 +200,14 @@ impl Heartbeat {
     }
 }
 
-impl Drop for Heartbeat {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
 async fn live(
     pulse: Pulse,
     join: Join,
     joined: oneshot::Sender<Result<Holder, JoinError>>,
+    give_up: CancellationToken,
     stop: CancellationToken,
 ) {
-    let mut member = match stop.run_until_cancelled(take_place(&pulse, &join)).await {
+    let mut member = match give_up.run_until_cancelled(take_place(&pulse, &join)).await {
         Some(Ok(member)) => member,
         Some(Err(error)) => {
             let _ = joined.send(Err(error));
@@ -206,12 +220,13 @@ async fn live(
     }
     let mut tick = tokio::time::interval(pulse.timing.heartbeat);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut look = tokio::time::interval(pulse.timing.heartbeat / 4);
     loop {
         tokio::select! {
-            _ = tick.tick() => {}
+            _ = tick.tick() => beat(&pulse, &mut *member).await,
+            _ = look.tick() => give_up_expired(&pulse),
             () = stop.cancelled() => break,
         }
-        beat(&pulse, &mut *member).await;
     }
     // Without an answer the presence ends with the process; keepers see the same.
     let _ = tokio::time::timeout(pulse.timing.heartbeat, member.leave()).await;
@@ -261,8 +276,9 @@ async fn beat(pulse: &Pulse, member: &mut dyn Member) {
     give_up_expired(pulse);
     let intake = pulse.intake.borrow().clone();
     if let Some(intake) = intake.filter(|_| !receipts.is_empty()) {
-        // Best effort: the lease is what counts.
-        let _ = tokio::time::timeout(pulse.timing.heartbeat, intake.hold(&receipts)).await;
+        // Best effort, and beside the leases, which are what counts.
+        let patience = pulse.timing.heartbeat;
+        tokio::spawn(async move { tokio::time::timeout(patience, intake.hold(&receipts)).await });
     }
 }
 

@@ -84,6 +84,8 @@ impl Readiness {
         };
         let (failures_in_a_row, last_read) = match signal {
             Signal::ReadOk => (0, Some(now)),
+            // The first read is on its way.
+            Signal::Recovered => (self.failures_in_a_row, Some(now)),
             Signal::ReadFailed => (self.failures_in_a_row + 1, self.last_read),
             Signal::LoopEnded => (0, None),
             _ => (self.failures_in_a_row, self.last_read),
@@ -98,10 +100,7 @@ impl Readiness {
             |at: Option<Instant>, than: Duration| at.is_some_and(|at| now.duration_since(at) < than);
         match self.phase {
             Phase::Consuming if !younger(self.last_beat, lease) => Some("the database does not answer"),
-            // With every slot busy nothing is read, and that is as it should be: heartbeats tell then.
-            Phase::Consuming if self.failures_in_a_row > 0 && !younger(self.last_read, 3 * wait) => {
-                Some("the last read is too long ago")
-            }
+            Phase::Consuming if !younger(self.last_read, 3 * wait) => Some("the last read is too long ago"),
             Phase::Consuming => None,
             Phase::Starting => Some("the consumer is starting"),
             Phase::Recovering => Some("the consumer is taking back what an earlier life left"),
@@ -148,5 +147,13 @@ mod tests {
     fn a_database_that_does_not_answer_makes_it_unready() {
         let readiness = after(&[Signal::Ensured, Signal::Recovered]);
         assert!(readiness.unready(Instant::now() + LEASE, WAIT, LEASE).is_some());
+    }
+
+    #[test]
+    fn a_read_that_hangs_makes_it_unready_though_heartbeats_go_on() {
+        let later = Instant::now() + 3 * WAIT;
+        let readiness = after(&[Signal::Ensured, Signal::Recovered, Signal::ReadOk]);
+        let beating = Readiness { last_beat: Some(later), ..readiness };
+        assert_eq!(beating.unready(later, WAIT, LEASE), Some("the last read is too long ago"));
     }
 }

@@ -14,7 +14,7 @@ use crate::job::lease::Token;
 use crate::job::record::{Checkpoint, Job, Output};
 use crate::job::retry::{Failure, FailureClass, Verdict, verdict};
 use crate::job::{State, timestamp::Timestamp};
-use crate::store::contract::{Holding, SettleError, Settlement};
+use crate::store::contract::{Holding, SettleError, Settlement, StoreError};
 
 /// Waits between attempts to settle while the database does not answer, doubling.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -98,7 +98,8 @@ async fn decide(
     };
     let done = match earlier(worker, &holding.job).await {
         Ok(done) => done,
-        Err(failure) => return Some((judge(worker, &holding.job, failure, None), None)),
+        // Nothing of the attempt has happened yet.
+        Err(_) => return Some((Verdict::HandBack, None)),
     };
     let journal = JobJournal::new(
         worker.parts.store.clone(),
@@ -127,17 +128,12 @@ async fn decide(
 }
 
 /// The checkpoints of earlier attempts; the first attempt of a job has none to ask for.
-async fn earlier(worker: &Worker, job: &Job) -> Result<Vec<Checkpoint>, Failure> {
+async fn earlier(worker: &Worker, job: &Job) -> Result<Vec<Checkpoint>, StoreError> {
     // Accepted and claimed, nothing else has happened.
     if job.sequence <= 2 {
         return Ok(Vec::new());
     }
-    worker
-        .parts
-        .store
-        .checkpoints(job.id)
-        .await
-        .map_err(|error| Failure::retryable(error.code(), "The stages done so far could not be read."))
+    worker.parts.store.checkpoints(job.id).await
 }
 
 /// Runs the handler to its end, or to the end of the patience with it. A panic is a failed attempt and
@@ -192,17 +188,35 @@ enum Settled {
 
 /// Asks the store until it has answered or the lease is over. Asking again is safe: by its token the
 /// store knows whether it has been asked before.
-async fn settle(worker: &Worker, settlement: Settlement) -> Settled {
+async fn settle(worker: &Worker, mut settlement: Settlement) -> Settled {
     let mut wait = RETRY.0;
+    let mut refused = false;
     loop {
+        // The last question is asked when the lease is over already: the answer before may have been lost.
+        let believed = worker.held.until(settlement.lease.token).is_some();
         match worker.parts.store.settle(settlement.clone()).await {
             Ok(state) => return Settled::As(state),
             Err(SettleError::LeaseLost(state)) => return Settled::Lost(state),
-            Err(SettleError::Store(error)) => {
+            Err(SettleError::Store(error)) if error.is_transient() => {
                 warn!(job_id = %settlement.lease.job, code = error.code(), "an outcome could not be stored; trying on");
             }
+            // Asking the same again would be refused for ever, with the lease renewed for ever beside it.
+            Err(SettleError::Store(error)) => {
+                error!(job_id = %settlement.lease.job, code = error.code(), ?error, "an outcome was refused by the database");
+                if std::mem::replace(&mut refused, true) {
+                    return Settled::Unknown;
+                }
+                settlement.output = None;
+                settlement.verdict = Verdict::Fail {
+                    failure: Failure::terminal(
+                        "outcome-refused",
+                        "The database refused to store what the job gave.",
+                    ),
+                };
+                continue;
+            }
         }
-        if worker.held.until(settlement.lease.token).is_none() {
+        if !believed {
             return Settled::Unknown;
         }
         tokio::time::sleep(wait).await;

@@ -10,8 +10,9 @@ use crate::job::timestamp::Timestamp;
 
 #[async_trait]
 pub trait Control {
-    /// The job is durable, or the first one under the same key and body is named (T1). Concurrent calls
-    /// share commits.
+    /// The job is durable, or the first one under the same key and body is named (T1). The very same job
+    /// (its id) given again is answered as accepted before: an answer that was lost can be asked for.
+    /// Concurrent calls share commits.
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError>;
 
     /// Pending: cancelled. Running: its worker has been asked (T10). Answers the state it is in now.

@@ -16,6 +16,11 @@ impl Control for Memory {
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError> {
         let mut tables = self.tables();
         let at = tables.now();
+        if let Some(row) = tables.jobs.get(&job.id)
+            && (&row.new.owner, &row.new.kind) == (&job.owner, &job.kind)
+        {
+            return Ok(Accepted { id: job.id, again: true });
+        }
         if let Some((key, body)) = job.idempotency.clone() {
             let named = (job.owner.clone(), key);
             if let Some(first) = tables.submissions.get(&named) {

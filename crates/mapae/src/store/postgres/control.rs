@@ -7,6 +7,7 @@ use sqlx::{PgConnection, PgPool, Row};
 use uuid::Uuid;
 
 use super::Postgres;
+use super::ask::Ask;
 use crate::job::State;
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob};
@@ -29,7 +30,8 @@ macro_rules! key_columns {
 #[async_trait]
 impl Control for Postgres {
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError> {
-        self.accepts.ask(job).await?
+        let batcher = if job.idempotency.is_some() { &self.keyed } else { &self.accepts };
+        batcher.ask(job).await?
     }
 
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
@@ -57,9 +59,8 @@ impl Control for Postgres {
         .bind(id.0)
         .bind(scope.owner())
         .bind(self.outbox)
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::from)?;
+        .maybe(&self.pool)
+        .await?;
         if let Some(row) = changed {
             return Ok(state(row.try_get("state").map_err(StoreError::from)?)?);
         }
@@ -100,9 +101,8 @@ impl Control for Postgres {
         .bind(id.0)
         .bind(scope.owner())
         .bind(self.outbox)
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::from)?;
+        .maybe(&self.pool)
+        .await?;
         changed.map(drop).ok_or(ControlError::NotFound)
     }
 
@@ -128,9 +128,8 @@ impl Control for Postgres {
         .bind(id.0)
         .bind(scope.owner())
         .bind(self.outbox)
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::from)?;
+        .maybe(&self.pool)
+        .await?;
         if changed.is_some() {
             return Ok(());
         }
@@ -140,7 +139,7 @@ impl Control for Postgres {
     async fn pause(&self, lane: &Lane) -> Result<(), StoreError> {
         sqlx::query("insert into mapae.pauses (lane, at) values ($1, now()) on conflict do nothing")
             .bind(lane.to_string())
-            .execute(&self.pool)
+            .done(&self.pool)
             .await?;
         Ok(())
     }
@@ -148,7 +147,7 @@ impl Control for Postgres {
     async fn resume(&self, lane: &Lane) -> Result<(), StoreError> {
         sqlx::query("delete from mapae.pauses where lane = $1")
             .bind(lane.to_string())
-            .execute(&self.pool)
+            .done(&self.pool)
             .await?;
         Ok(())
     }
@@ -166,7 +165,7 @@ impl Control for Postgres {
         .bind(key.owner.map(String::from))
         .bind(key.scopes)
         .bind(key.lifetime.map(as_micros))
-        .fetch_one(&self.pool)
+        .one(&self.pool)
         .await?;
         key_record(&row)
     }
@@ -181,7 +180,7 @@ impl Control for Postgres {
             ",
         ))
         .bind(hash.as_slice())
-        .fetch_optional(&self.pool)
+        .maybe(&self.pool)
         .await?;
         row.as_ref().map(key_record).transpose()
     }
@@ -189,7 +188,7 @@ impl Control for Postgres {
     async fn keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
         let rows =
             sqlx::query(concat!("select ", key_columns!(), " from mapae.keys k order by k.created_at, k.id"))
-                .fetch_all(&self.pool)
+                .rows(&self.pool)
                 .await?;
         rows.iter().map(key_record).collect()
     }
@@ -198,7 +197,7 @@ impl Control for Postgres {
         let done =
             sqlx::query("update mapae.keys set revoked_at = coalesce(revoked_at, now()) where id = $1")
                 .bind(id)
-                .execute(&self.pool)
+                .done(&self.pool)
                 .await?;
         Ok(done.rows_affected() > 0)
     }
@@ -215,9 +214,8 @@ impl Postgres {
         )
         .bind(id.0)
         .bind(scope.owner())
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::from)?;
+        .maybe(&self.pool)
+        .await?;
         let Some(row) = row else { return Err(ControlError::NotFound) };
         Ok(state(row.try_get("state").map_err(StoreError::from)?)?)
     }
@@ -266,6 +264,7 @@ pub(super) async fn accept_on(
                    now() + again * interval '1 microsecond'
               from given
              where key is null or id in (select job from keyed)
+            on conflict (id) do nothing
             returning id, owner, kind
         ), told as (
             insert into mapae.events (job, sequence, owner, kind, event, at, sent)
@@ -293,7 +292,7 @@ pub(super) async fn accept_on(
     .bind(jobs.iter().map(|job| first_ring(job).map(|rung| i64::try_from(rung.turn).unwrap_or(i64::MAX))).collect::<Vec<_>>())
     .bind(jobs.iter().map(|job| first_ring(job).map(|rung| as_micros(rung.again))).collect::<Vec<_>>())
     .bind(outbox)
-    .fetch_all(&mut *connection)
+    .rows(&mut *connection)
     .await?;
     let mut answers: HashMap<Uuid, Result<Accepted, AcceptError>> = HashMap::with_capacity(jobs.len());
     for row in made {
@@ -312,16 +311,17 @@ fn first_ring(job: &NewJob) -> Option<FirstRing> {
     job.rung.filter(|_| job.run_at.is_none())
 }
 
-/// Answers for the submissions that came second.
+/// Answers for the submissions that came second: under a key, or under their own id because an answer was
+/// lost.
 async fn first_accepted(
     connection: &mut PgConnection,
     jobs: &[NewJob],
     answers: &mut HashMap<Uuid, Result<Accepted, AcceptError>>,
 ) -> Result<(), StoreError> {
     let second: Vec<&NewJob> = jobs.iter().filter(|job| !answers.contains_key(&job.id.0)).collect();
-    let keys: Vec<(&Owner, &str, &[u8; 32])> = second
+    let keyed: Vec<(&NewJob, &str, &[u8; 32])> = second
         .iter()
-        .filter_map(|job| job.idempotency.as_ref().map(|(key, body)| (&job.owner, key.as_str(), body)))
+        .filter_map(|job| job.idempotency.as_ref().map(|(key, body)| (*job, key.as_str(), body)))
         .collect();
     let rows = sqlx::query(
         "
@@ -330,16 +330,28 @@ async fn first_accepted(
           join mapae.idempotency i on i.owner = g.owner and i.key = g.key
         ",
     )
-    .bind(keys.iter().map(|(owner, _, _)| owner.to_string()).collect::<Vec<_>>())
-    .bind(keys.iter().map(|(_, key, _)| (*key).to_owned()).collect::<Vec<_>>())
-    .fetch_all(connection)
+    .bind(keyed.iter().map(|(job, _, _)| job.owner.to_string()).collect::<Vec<_>>())
+    .bind(keyed.iter().map(|(_, key, _)| (*key).to_owned()).collect::<Vec<_>>())
+    .rows(&mut *connection)
     .await?;
     for row in rows {
         let at = usize::try_from(row.try_get::<i64, _>("n")? - 1).map_err(unreadable)?;
-        let (Some(job), Some((_, _, body))) = (second.get(at), keys.get(at)) else { continue };
+        let Some((job, _, body)) = keyed.get(at) else { continue };
         let same = row.try_get::<Vec<u8>, _>("body")? == body.as_slice();
         let first = Accepted { id: JobId(row.try_get("job")?), again: true };
         answers.insert(job.id.0, if same { Ok(first) } else { Err(AcceptError::KeyReused) });
+    }
+    let rows = sqlx::query("select id, owner, kind from mapae.jobs where id = any($1)")
+        .bind(second.iter().map(|job| job.id.0).collect::<Vec<_>>())
+        .rows(connection)
+        .await?;
+    for row in rows {
+        let id: Uuid = row.try_get("id")?;
+        let (owner, kind): (String, String) = (row.try_get("owner")?, row.try_get("kind")?);
+        if second.iter().any(|job| job.id.0 == id && job.owner.as_str() == owner && job.kind.as_str() == kind)
+        {
+            answers.entry(id).or_insert(Ok(Accepted { id: JobId(id), again: true }));
+        }
     }
     Ok(())
 }

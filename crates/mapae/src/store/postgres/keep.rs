@@ -8,8 +8,10 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::Postgres;
+use super::ask::Ask;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
+use crate::job::lease::HEARTBEAT_MAX;
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::retry::Failure;
 use crate::job::timestamp::Timestamp;
@@ -42,7 +44,7 @@ macro_rules! take_turns {
               from placed
              where j.id = any(array(select id from placed)) and j.id = placed.id
                and j.state = 'pending' and j.hint = 0 and j.due_at <= now()
-            returning j.id, j.owner, j.lane, j.hint, j.trace
+            returning j.id, j.owner, j.lane, j.hint, j.trace, j.turn
         "
     };
 }
@@ -78,7 +80,7 @@ impl Keep for Postgres {
         .bind(pointers.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
         .bind(pointers.iter().map(|(_, hint)| i32::try_from(*hint).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(as_micros(age))
-        .execute(&self.pool)
+        .done(&self.pool)
         .await?;
         Ok(())
     }
@@ -102,7 +104,7 @@ impl Keep for Postgres {
             ",
         )
         .bind(i64::try_from(cap).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         rows.iter()
             .map(|row| {
@@ -133,21 +135,25 @@ impl Keep for Postgres {
                      where l.lane is not null and not exists (select from mapae.pauses p where p.lane = l.lane)) d
             ",
         )
-        .fetch_one(&self.pool)
+        .one(&self.pool)
         .await?;
         let wait = row.try_get::<Option<i64>, _>("wait")?;
         Ok(wait.map(|wait| Duration::from_micros(wait.max(0).unsigned_abs())).filter(|wait| *wait <= horizon))
     }
 
     async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError> {
-        // A holder is gone when nobody holds the lock of its life. Just after the server itself started
-        // every lock is free and proves nothing: then only leases count.
+        // A holder is gone when nobody holds the lock of its life. That every lock is free at once (a
+        // restart, a fail-over, a pooler that dropped all sessions) proves nothing, so the absence counts
+        // only for a worker that has told of itself while this very session stood, or that has been silent
+        // for longer than any heartbeat may take.
         let rows = sqlx::query(
             "
             with gone as (
                 select w.incarnation
                   from mapae.workers w
-                 where pg_postmaster_start_time() < now() - interval '30 seconds'
+                 where w.presence is not null
+                   and (w.seen_at > (select backend_start from pg_stat_activity where pid = pg_backend_pid())
+                        or w.seen_at < now() - $6 * interval '1 microsecond')
                    and not exists (
                        select from pg_locks l
                         where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
@@ -206,7 +212,8 @@ impl Keep for Postgres {
         .bind(serde_json::json!(Failure::cancelled()))
         .bind(serde_json::json!(Failure::lost()))
         .bind(serde_json::json!(Failure::overdue()))
-        .fetch_all(&self.pool)
+        .bind(as_micros(2 * HEARTBEAT_MAX))
+        .rows(&self.pool)
         .await?;
         rows.iter()
             .map(|row| {
@@ -237,7 +244,7 @@ impl Keep for Postgres {
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
         .bind(self.outbox)
         .bind(serde_json::json!(Failure::overdue()))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         Ok(rows.len())
     }
@@ -255,7 +262,7 @@ impl Keep for Postgres {
             ",
         ))
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         rows.iter().map(event).collect()
     }
@@ -283,7 +290,7 @@ impl Keep for Postgres {
                 .map(|(_, sequence)| i64::try_from(*sequence).unwrap_or(i64::MAX))
                 .collect::<Vec<_>>(),
         )
-        .execute(&self.pool)
+        .done(&self.pool)
         .await?;
         Ok(())
     }
@@ -332,7 +339,7 @@ impl Keep for Postgres {
         .bind(max)
         .bind(as_micros(retention.finished))
         .bind(as_micros(retention.failed))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         let mut pruned = Pruned::default();
         for row in rows {
@@ -350,7 +357,7 @@ impl Keep for Postgres {
             ",
         )
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         rows.iter()
             .map(|row| {
@@ -365,7 +372,7 @@ impl Keep for Postgres {
     async fn swept(&self, files: &[Garbage]) -> Result<(), StoreError> {
         sqlx::query("delete from mapae.garbage where file = any($1)")
             .bind(files.iter().map(|garbage| garbage.file.clone()).collect::<Vec<_>>())
-            .execute(&self.pool)
+            .done(&self.pool)
             .await?;
         Ok(())
     }
@@ -386,7 +393,7 @@ impl Keep for Postgres {
         )
         .bind(named.iter().map(|(job, _)| *job).collect::<Vec<_>>())
         .bind(named.iter().map(|(_, file)| (*file).clone()).collect::<Vec<_>>())
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         rows.iter().map(|row| Ok(row.try_get("file")?)).collect()
     }
@@ -404,14 +411,14 @@ impl Postgres {
                                        and not exists (select from mapae.pauses p where p.lane = r.lane)
                                      order by r.lane, r.turn limit $2 for update skip locked))
                and j.state = 'pending' and j.hint > 0 and j.ring_at <= now()
-            returning j.id, j.owner, j.lane, j.hint, j.trace
+            returning j.id, j.owner, j.lane, j.hint, j.trace, j.turn
             ",
         )
         .bind(as_micros(plan.again))
         .bind(i64::try_from(plan.max).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
-        rows.iter().map(rung).collect()
+        by_turn(&rows)
     }
 
     /// Lanes with due work that is not rung and room in their window.
@@ -437,7 +444,7 @@ impl Postgres {
             ",
         )
         .bind(i64::try_from(plan.window).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         rows.iter().map(|row| Ok((row.try_get("lane")?, row.try_get("room")?))).collect()
     }
@@ -477,9 +484,9 @@ impl Postgres {
         // Another order in each pass: of more owners than one pass takes, all come round.
         .bind(Uuid::new_v4().to_string())
         .bind(OWNERS_MAX)
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
-        rows.iter().map(rung).collect()
+        by_turn(&rows)
     }
 
     /// T2, what has been due longest, into the room that is left.
@@ -498,9 +505,9 @@ impl Postgres {
         .bind(lane)
         .bind(room)
         .bind(as_micros(again))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
-        rows.iter().map(rung).collect()
+        by_turn(&rows)
     }
 
     /// What is remembered of jobs and workers that are no more.
@@ -514,10 +521,20 @@ impl Postgres {
               where seen_at < now() - $1 * interval '1 microsecond' limit $2))
                 and not exists (select from mapae.jobs j where j.state = 'running' and j.incarnation = w.incarnation)",
         ] {
-            sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).execute(&self.pool).await?;
+            sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).done(&self.pool).await?;
         }
         Ok(())
     }
+}
+
+/// What that statement has rung, by turn: rows come back from an update in any order.
+fn by_turn(rows: &[PgRow]) -> Result<Vec<Rung>, StoreError> {
+    let mut rung = Vec::with_capacity(rows.len());
+    for row in rows {
+        rung.push((row.try_get::<Option<i64>, _>("turn")?, self::rung(row)?));
+    }
+    rung.sort_by_key(|(turn, rung)| (*turn, rung.job));
+    Ok(rung.into_iter().map(|(_, rung)| rung).collect())
 }
 
 fn rung(row: &PgRow) -> Result<Rung, StoreError> {

@@ -13,19 +13,25 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::Postgres;
+use super::ask::{Ask, within};
 use crate::job::lease::{Holder, Token};
 use crate::job::name::JobId;
-use crate::store::contract::{Beat, Join, JoinError, Member, PATIENCE, StoreError, WorkerReport};
+use crate::store::contract::{Beat, Join, JoinError, Member, StoreError, WorkerReport};
 use crate::store::row::as_micros;
 
 /// How many of one name may work side by side: `host`, `host-2` … Beyond that it is a mistake.
 const NAMESAKES_MAX: u32 = 1_000;
+
+/// How long the presence may take to show itself: leases wait behind it.
+const GLANCE: Duration = Duration::from_secs(1);
 
 struct PgMember {
     holder: Holder,
     join: Join,
     store: Postgres,
     presence: PgConnection,
+    /// Which of its locks the presence holds: of the name, of this life.
+    held: (bool, bool),
     pulse: PgConnection,
 }
 
@@ -41,9 +47,15 @@ pub(super) async fn join(store: &Postgres, join: &Join) -> Result<Box<dyn Member
         name = format!("{}-{namesake}", join.name);
     }
     let holder = Holder::new(name);
-    lock(&mut presence, life_lock(&holder)).await?;
-    let mut member =
-        PgMember { pulse: connect(store).await?, holder, join: join.clone(), store: store.clone(), presence };
+    let held = (true, lock(&mut presence, life_lock(&holder)).await?);
+    let mut member = PgMember {
+        pulse: connect(store).await?,
+        holder,
+        join: join.clone(),
+        store: store.clone(),
+        presence,
+        held,
+    };
     member.renew(&[], Duration::ZERO, &WorkerReport::default()).await?;
     // T9: whoever had this name before has no presence any more, or this process would not have it.
     sqlx::query(
@@ -54,9 +66,8 @@ pub(super) async fn join(store: &Postgres, join: &Join) -> Result<Box<dyn Member
     )
     .bind(&member.holder.name)
     .bind(member.holder.incarnation)
-    .execute(&mut member.pulse)
-    .await
-    .map_err(StoreError::from)?;
+    .done(&mut member.pulse)
+    .await?;
     Ok(Box::new(member))
 }
 
@@ -73,7 +84,8 @@ impl PgMember {
             with seen as (
                 insert into mapae.workers (incarnation, name, presence, kinds, slots, report, started_at, seen_at)
                 values ($4, $5, $6, $7, $8, $9, now(), now())
-                on conflict (incarnation) do update set seen_at = now(), report = excluded.report
+                on conflict (incarnation) do update
+                   set seen_at = now(), report = excluded.report, presence = excluded.presence
             ), mine as (
                 select j.id
                   from unnest($1::uuid[], $2::uuid[]) g (id, token)
@@ -94,11 +106,11 @@ impl PgMember {
         .bind(as_micros(lease))
         .bind(self.holder.incarnation)
         .bind(&self.holder.name)
-        .bind(life_lock(&self.holder))
+        .bind(self.held.1.then(|| life_lock(&self.holder)))
         .bind(self.join.kinds.iter().map(ToString::to_string).collect::<Vec<_>>())
         .bind(i32::try_from(self.join.slots).unwrap_or(i32::MAX))
         .bind(serde_json::json!(report))
-        .fetch_all(&mut self.pulse)
+        .rows(&mut self.pulse)
         .await?;
         let mut renewed = HashMap::with_capacity(rows.len());
         for row in rows {
@@ -111,13 +123,21 @@ impl PgMember {
             .collect())
     }
 
-    /// Takes the presence up again on a new connection. Another process may hold the name by now: this
-    /// one's leases are fenced whatever happens, so it goes on under its incarnation.
-    async fn reappear(&mut self) -> Result<(), StoreError> {
-        let mut presence = connect(&self.store).await?;
-        lock(&mut presence, name_lock(&self.holder.name)).await?;
-        lock(&mut presence, life_lock(&self.holder)).await?;
-        self.presence = presence;
+    /// Takes up what of the presence is missing. Until the server has let go of a lost connection its locks
+    /// are not to be had; then this worker says that it has none, and keepers judge it by its leases alone.
+    /// Another process may hold the name by now: this one goes on under its incarnation.
+    async fn appear(&mut self) -> Result<(), StoreError> {
+        let pinged = tokio::time::timeout(GLANCE, self.presence.ping()).await;
+        if !matches!(pinged, Ok(Ok(()))) {
+            self.held = (false, false);
+            self.presence = connect(&self.store).await?;
+        }
+        if !self.held.0 {
+            self.held.0 = lock(&mut self.presence, name_lock(&self.holder.name)).await?;
+        }
+        if !self.held.1 {
+            self.held.1 = lock(&mut self.presence, life_lock(&self.holder)).await?;
+        }
         Ok(())
     }
 }
@@ -134,24 +154,24 @@ impl Member for PgMember {
         lease: Duration,
         report: &WorkerReport,
     ) -> Result<Vec<Beat>, StoreError> {
-        let beats = match within(self.renew(leases, lease, report)).await {
+        // The row must not claim a presence that is not there.
+        if !matches!(tokio::time::timeout(2 * GLANCE, self.appear()).await, Ok(Ok(()))) {
+            self.held.1 = false;
+        }
+        match within(self.renew(leases, lease, report)).await {
             // A connection that failed once is not trusted again.
             Err(StoreError::Unavailable(_)) => {
                 self.pulse = connect(&self.store).await?;
-                within(self.renew(leases, lease, report)).await?
+                within(self.renew(leases, lease, report)).await
             }
-            other => other?,
-        };
-        if within(async { Ok(self.presence.ping().await?) }).await.is_err() {
-            self.reappear().await?;
+            other => other,
         }
-        Ok(beats)
     }
 
     async fn leave(mut self: Box<Self>) -> Result<(), StoreError> {
         sqlx::query("delete from mapae.workers where incarnation = $1")
             .bind(self.holder.incarnation)
-            .execute(&mut self.pulse)
+            .done(&mut self.pulse)
             .await?;
         self.pulse.close().await?;
         self.presence.close().await?;
@@ -160,18 +180,12 @@ impl Member for PgMember {
 }
 
 async fn connect(store: &Postgres) -> Result<PgConnection, StoreError> {
-    within(async { Ok(PgConnection::connect_with(&store.options).await?) }).await
+    within(PgConnection::connect_with(&store.options)).await
 }
 
 async fn lock(connection: &mut PgConnection, key: i64) -> Result<bool, StoreError> {
-    let row = sqlx::query("select pg_try_advisory_lock($1) as got").bind(key).fetch_one(connection).await?;
+    let row = sqlx::query("select pg_try_advisory_lock($1) as got").bind(key).one(connection).await?;
     Ok(row.try_get("got")?)
-}
-
-async fn within<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    tokio::time::timeout(PATIENCE / 2, work)
-        .await
-        .unwrap_or_else(|_| Err(StoreError::Unavailable("no answer in time".into())))
 }
 
 fn name_lock(name: &str) -> i64 {

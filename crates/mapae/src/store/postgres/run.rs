@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use sqlx::{PgPool, Row};
 use uuid::Uuid;
 
+use super::ask::Ask;
 use super::{Postgres, job_columns};
 use crate::job::State;
 use crate::job::lease::{Holder, Lease};
@@ -91,7 +92,7 @@ impl Run for Postgres {
         .bind(as_micros(lease))
         .bind(self.outbox)
         .bind(serde_json::json!(Failure::lost()))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         let mut run: HashMap<Uuid, Holding> = HashMap::with_capacity(rows.len());
         for row in &rows {
@@ -152,7 +153,7 @@ impl Run for Postgres {
         .bind(self.outbox)
         .bind(serde_json::json!(Failure::lost()))
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         rows.iter().map(|row| job_row!(row).holding()).collect()
     }
@@ -168,9 +169,8 @@ impl Run for Postgres {
         .bind(lease.job.0)
         .bind(lease.token.0)
         .bind(serde_json::json!(progress))
-        .execute(&self.pool)
-        .await
-        .map_err(StoreError::from)?;
+        .done(&self.pool)
+        .await?;
         self.fenced(lease, done.rows_affected()).await
     }
 
@@ -199,9 +199,8 @@ impl Run for Postgres {
         .bind(serde_json::json!(checkpoint.output))
         .bind(as_micros(checkpoint.took))
         .bind(self.outbox)
-        .fetch_all(&self.pool)
-        .await
-        .map_err(StoreError::from)?;
+        .rows(&self.pool)
+        .await?;
         self.fenced(lease, done.len() as u64).await
     }
 
@@ -210,7 +209,7 @@ impl Run for Postgres {
             "select stage, output, took_us from mapae.checkpoints where job = $1 order by at, stage",
         )
         .bind(job.0)
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         rows.iter()
             .map(|row| {
@@ -272,7 +271,7 @@ impl Postgres {
         .bind(serde_json::json!(Failure::cancelled()))
         .bind(serde_json::json!(Failure::lost()))
         .bind(serde_json::json!(Failure::overdue()))
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         let mut ended = HashMap::with_capacity(rows.len());
         for row in rows {
@@ -298,7 +297,7 @@ impl Postgres {
         .bind(ids)
         .bind(owners)
         .bind(rest)
-        .fetch_all(&self.pool)
+        .rows(&self.pool)
         .await?;
         let mut answers = HashMap::with_capacity(rows.len());
         for row in rows {
@@ -335,9 +334,8 @@ impl Postgres {
             "select state from mapae.jobs where id = $1 and not (delete_asked and finished_at is not null)",
         )
         .bind(lease.job.0)
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::from)?;
+        .maybe(&self.pool)
+        .await?;
         let found =
             row.map(|row| row.try_get("state").map_err(StoreError::from).and_then(state)).transpose()?;
         Err(SettleError::LeaseLost(found))
@@ -430,7 +428,7 @@ pub(super) async fn settle(
     .bind(i32::try_from(THROTTLES_MAX).unwrap_or(i32::MAX))
     .bind(serde_json::json!(Failure::cancelled()))
     .bind(outbox)
-    .fetch_all(pool)
+    .rows(pool)
     .await?;
     let mut answers = HashMap::with_capacity(batch.len());
     for row in rows {
@@ -450,7 +448,7 @@ pub(super) async fn settle(
         let rows =
             sqlx::query("select id, state, settled_by, delete_asked from mapae.jobs where id = any($1)")
                 .bind(&refused)
-                .fetch_all(pool)
+                .rows(pool)
                 .await?;
         for row in rows {
             let buried: bool = row.try_get("delete_asked")?;

@@ -5,6 +5,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{QueryBuilder, Row};
 use std::time::Duration;
 
+use super::ask::Ask;
 use super::{Postgres, job, job_columns};
 use crate::job::State;
 use crate::job::event::{Event, EventKind, Position};
@@ -55,7 +56,7 @@ impl View for Postgres {
         ))
         .bind(id.0)
         .bind(scope.owner())
-        .fetch_optional(&self.pool)
+        .maybe(&self.views)
         .await?;
         row.as_ref().map(job).transpose()
     }
@@ -83,7 +84,7 @@ impl View for Postgres {
             query.push(" or j.source->>'name' ilike ").push_bind(format!("%{}%", as_like(text))).push(")");
         }
         query.push(" order by j.id desc limit ").push_bind(i64::try_from(page.limit).unwrap_or(i64::MAX));
-        let rows = query.build().fetch_all(&self.pool).await?;
+        let rows = query.build().rows(&self.views).await?;
         rows.iter().map(job).collect()
     }
 
@@ -98,7 +99,7 @@ impl View for Postgres {
         )
         .bind(id.0)
         .bind(scope.owner())
-        .fetch_optional(&self.pool)
+        .maybe(&self.views)
         .await?;
         let Some(row) = row else { return Ok(None) };
         serde_json::from_value(row.try_get("output")?).map_err(|_| unreadable("a result that cannot be read"))
@@ -121,10 +122,11 @@ impl View for Postgres {
         ));
         query.push_bind(filter.after.transaction.to_string()).push("::xid8, ");
         query.push_bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX)).push(")");
-        query.push(" and e.transaction < pg_snapshot_xmin(pg_current_snapshot())");
-        if let Some(job) = filter.job {
-            query.push(" and e.job = ").push_bind(job.0);
-        }
+        match filter.job {
+            // One job's events are numbered without a gap under its row's lock: none can come before.
+            Some(job) => query.push(" and e.job = ").push_bind(job.0),
+            None => query.push(" and e.transaction < pg_snapshot_xmin(pg_current_snapshot())"),
+        };
         if let Some(owner) = scope.owner() {
             query.push(" and e.owner = ").push_bind(owner.to_owned());
         }
@@ -140,14 +142,14 @@ impl View for Postgres {
         query.push_bind(filter.after.transaction.to_string()).push("::xid8, ");
         query.push_bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX)).push(")");
         query.push(") select * from page union select * from early order by transaction, number");
-        let rows = query.build().fetch_all(&self.pool).await?;
+        let rows = query.build().rows(&self.views).await?;
         let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
         Ok(crate::store::row::in_job_order(events))
     }
 
     async fn last_position(&self) -> Result<Position, StoreError> {
         let row = sqlx::query("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin")
-            .fetch_one(&self.pool)
+            .one(&self.views)
             .await?;
         // All that is readable now was written by transactions before this one.
         let transaction = big(row.try_get("xmin")?)?.saturating_sub(1);
@@ -173,7 +175,7 @@ impl View for Postgres {
         )
         .bind(job.id.0)
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
-        .fetch_one(&self.pool)
+        .one(&self.views)
         .await?;
         usize::try_from(row.try_get::<i64, _>("ahead")?).map_err(unreadable)
     }
@@ -190,13 +192,13 @@ impl View for Postgres {
         .bind(lane.to_string())
         .bind(owner.as_str())
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
-        .fetch_one(&self.pool)
+        .one(&self.views)
         .await?;
         usize::try_from(row.try_get::<i64, _>("waiting")?).map_err(unreadable)
     }
 
     async fn paused(&self) -> Result<Vec<Lane>, StoreError> {
-        let rows = sqlx::query("select lane from mapae.pauses order by lane").fetch_all(&self.pool).await?;
+        let rows = sqlx::query("select lane from mapae.pauses order by lane").rows(&self.views).await?;
         rows.iter().map(|row| lane(row.try_get("lane")?)).collect()
     }
 
@@ -210,7 +212,7 @@ impl View for Postgres {
              order by name, started_at
             ",
         )
-        .fetch_all(&self.pool)
+        .rows(&self.views)
         .await?;
         rows.iter().map(worker).collect()
     }
@@ -219,7 +221,7 @@ impl View for Postgres {
         let rows = sqlx::query(
             "select state, count(*) as jobs from mapae.jobs where not delete_asked group by state",
         )
-        .fetch_all(&self.pool)
+        .rows(&self.views)
         .await?;
         let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
         for row in rows {
@@ -249,7 +251,7 @@ impl View for Postgres {
              order by lane
             ",
         )
-        .fetch_all(&self.pool)
+        .rows(&self.views)
         .await?;
         for row in rows {
             stats.lanes.push(LaneStats {
@@ -268,7 +270,7 @@ impl View for Postgres {
                    (select count(*) from mapae.events where not sent)    as outbox
             ",
         )
-        .fetch_one(&self.pool)
+        .one(&self.views)
         .await?;
         stats.dead_oldest = row.try_get::<Option<i64>, _>("dead_oldest")?.map(micros);
         stats.outbox = big(row.try_get("outbox")?)?;

@@ -25,7 +25,21 @@ macro_rules! key_columns {
 #[async_trait]
 impl Control for Sqlite {
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError> {
-        self.write(async move |tx| accept_on(tx, &job).await).await
+        let (id, owner, kind) = (job.id, job.owner.clone(), job.kind.clone());
+        match self.write(async move |tx| accept_on(tx, &job).await).await {
+            // Refused because it is there: an answer was lost, and is asked for again.
+            Err(AcceptError::Store(StoreError::Broken(refused))) => {
+                let query = sqlx::query("select 1 from jobs where id = $1 and owner = $2 and kind = $3")
+                    .bind(id.0)
+                    .bind(owner.as_str().to_owned())
+                    .bind(kind.as_str().to_owned());
+                match self.row(query).await? {
+                    Some(_) => Ok(Accepted { id, again: true }),
+                    None => Err(StoreError::Broken(refused).into()),
+                }
+            }
+            other => other,
+        }
     }
 
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {

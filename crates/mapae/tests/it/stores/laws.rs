@@ -141,6 +141,24 @@ async fn many_submissions_at_once_under_one_key_make_one_job() {
 }
 
 #[tokio::test]
+async fn an_accept_whose_answer_was_lost_can_be_asked_again() {
+    everywhere(async |bench| {
+        let new = job();
+        assert!(!bench.store.accept(new.clone()).await.unwrap().again);
+        let again = bench.store.accept(new.clone()).await.unwrap();
+        assert_eq!((again.id, again.again), (new.id, true));
+        let filter = EventFilter { job: Some(new.id), after: Position::default() };
+        let told = soon("its events can be read", async || {
+            Some(bench.store.events(&Scope::All, &filter, 9).await.unwrap()).filter(|told| !told.is_empty())
+        });
+        assert_eq!(told.await.len(), 1, "accepted once");
+        let foreign = NewJob { owner: owner("globex"), ..new };
+        assert!(!matches!(bench.store.accept(foreign).await, Ok(Accepted { again: true, .. })));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn another_body_under_the_same_key_is_refused() {
     everywhere(async |bench| {
         let keyed = |body: u8| NewJob {
