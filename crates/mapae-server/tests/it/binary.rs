@@ -384,6 +384,18 @@ fn a_database_of_a_newer_program_is_refused_and_left_as_it_is() {
 }
 
 #[test]
+fn the_schema_can_be_printed_before_it_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let sqlite = run(path, &["migrate", "--print"]).ok();
+    assert!(sqlite.starts_with("-- migration 1\n") && sqlite.contains("create table jobs"), "{sqlite}");
+    let postgres =
+        output(mapae(path).env("MAPAE_DATABASE_URL", "postgres://x@nowhere/x").args(["migrate", "--print"]));
+    assert!(postgres.ok().contains("create table mapae.jobs"));
+    assert!(!path.join("mapae-data").exists(), "nothing was touched");
+}
+
+#[test]
 fn doctor_finds_a_healthy_set_up_healthy() {
     let folder = tempfile::tempdir().unwrap();
     run(folder.path(), &["migrate"]).ok();
