@@ -10,11 +10,13 @@
 //! - `read`: bytes to document, inside the child;  `decrypt`: workbooks with a password;  `pdf`, `sheet`: the
 //!   formats;  `language`: ko or en
 //! - [`output`]: the folder that `mapae analyze` writes
+//! - [`handler`]: the kind `document.analyze`, which does all of this as a job
 
 pub mod child;
 pub mod detect;
 pub mod document;
 pub mod error;
+pub mod handler;
 pub mod limits;
 pub mod output;
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::broker::contract::{Broker, Pointer, Published, Source};
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX};
-use crate::store::contract::{AcceptError, Accepted, Store};
+use crate::store::contract::{AcceptError, Accepted, LaneWindow, Store};
 
 /// Pointers waiting to be published by this process. What does not fit is rung by a keeper.
 const RINGS_MAX: usize = 10_000;
@@ -24,7 +24,11 @@ pub(crate) const UNCONFIRMED: Duration = Duration::from_secs(5);
 /// Most pointers in one publish.
 const BATCH_MAX: usize = 500;
 
-/// How full each lane's hot window is, as far as this process knows.
+/// How full each lane's hot window is, and whose turn comes when, as far as this process knows.
+///
+/// Turns are dealt out by start-time fair queueing: an owner's job comes one after the owner's last one
+/// or after the turn the lane has come to, whichever is later. So whoever has little waiting comes next,
+/// however much of another's waits.
 ///
 /// The keeper's measurements correct what this process did not see. Being wrong costs a few pointers
 /// more than the window, a place in the order, or one keeper pass.
@@ -36,9 +40,11 @@ pub struct Window {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    all: usize,
-    /// Since the last measurement.
-    owners: HashMap<Owner, u32>,
+    jobs: usize,
+    /// The turn the lane has come to.
+    turn: u64,
+    /// The last turn of each owner that is ahead of the lane's.
+    owners: HashMap<Owner, u64>,
 }
 
 impl Window {
@@ -50,27 +56,29 @@ impl Window {
         self.size
     }
 
-    /// Takes a place in the lane's window, where there is one. Answers how many of the owner's jobs
-    /// took one lately: its next job goes behind them.
-    fn take(&self, lane: &Lane, owner: &Owner) -> Option<u32> {
+    /// Takes a place in the lane's window, where there is one, and answers its turn.
+    fn take(&self, lane: &Lane, owner: &Owner) -> Option<u64> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = lanes.entry(lane.clone()).or_default();
-        if waiting.all >= self.size {
+        if waiting.jobs >= self.size {
             return None;
         }
-        waiting.all += 1;
-        let before = waiting.owners.entry(owner.clone()).or_default();
-        *before += 1;
-        Some(*before)
+        waiting.jobs += 1;
+        let last = waiting.owners.entry(owner.clone()).or_default();
+        *last = 1 + (*last).max(waiting.turn);
+        Some(*last)
     }
 
-    /// What the store counted; lanes not named have nothing waiting.
-    pub fn measured(&self, counts: impl IntoIterator<Item = (Lane, usize)>) {
+    /// What the store counted; in lanes not named nothing waits.
+    pub fn measured(&self, windows: Vec<LaneWindow>) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts: HashMap<Lane, usize> = counts.into_iter().collect();
-        lanes.retain(|lane, _| counts.contains_key(lane));
-        for (lane, all) in counts {
-            lanes.entry(lane).or_default().all = all;
+        let mut known = std::mem::take(&mut *lanes);
+        for window in windows {
+            let mut waiting = known.remove(&window.lane).unwrap_or_default();
+            waiting.jobs = window.waiting;
+            waiting.turn = window.turn;
+            waiting.owners.retain(|_, last| *last > window.turn);
+            lanes.insert(window.lane, waiting);
         }
     }
 }
@@ -112,12 +120,12 @@ impl Accept {
         let now_due = job.run_at.is_none();
         let rows = self.broker.caps().source == Source::Rows;
         let again = if rows { self.rescan_after } else { UNCONFIRMED };
-        let place = if now_due { self.window.take(&lane, &job.owner) } else { None };
-        job.rung = place.map(|place| FirstRing { place, again });
+        let turn = if now_due { self.window.take(&lane, &job.owner) } else { None };
+        job.rung = turn.map(|turn| FirstRing { turn, again });
         let pointer = Pointer::new(job.id, job.owner.clone(), job.kind.clone(), 1, job.trace.clone());
 
         let accepted = self.store.accept(job).await?;
-        if place.is_some() && !accepted.again {
+        if turn.is_some() && !accepted.again {
             // Full: a keeper rings instead.
             let _ = self.rings.try_send((lane, pointer));
         }
@@ -166,5 +174,34 @@ async fn ring(
             let _ = store.rung(&rung, rescan_after).await;
         }
         batch.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(name: &str) -> Owner {
+        Owner::new(name).unwrap()
+    }
+
+    #[test]
+    fn whoever_has_little_waiting_comes_next() {
+        let (window, lane) = (Window::new(1_000), "analyze".parse::<Lane>().unwrap());
+        let many: Vec<u64> = (0..100).filter_map(|_| window.take(&lane, &owner("many"))).collect();
+        assert_eq!(many, (1..=100).collect::<Vec<_>>());
+        // Forty of them have been claimed since.
+        window.measured(vec![LaneWindow { lane: lane.clone(), waiting: 60, turn: 41 }]);
+        assert_eq!(window.take(&lane, &owner("few")), Some(42), "next");
+        assert_eq!(window.take(&lane, &owner("many")), Some(101), "behind its own, which wait");
+    }
+
+    #[test]
+    fn a_full_window_takes_no_more_and_an_empty_lane_begins_again() {
+        let (window, lane) = (Window::new(2), "analyze".parse::<Lane>().unwrap());
+        let take = || window.take(&lane, &owner("acme"));
+        assert_eq!((take(), take(), take()), (Some(1), Some(2), None));
+        window.measured(Vec::new());
+        assert_eq!(window.take(&lane, &owner("acme")), Some(1));
     }
 }

@@ -57,8 +57,8 @@ pub struct NewJob {
 /// The bell that comes with the accept, while the hot window has room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstRing {
-    /// The job's place among its owner's in the lane, from 1.
-    pub place: u32,
+    /// The job's turn in its lane: the lowest is claimed first (`accept::Window` deals them out).
+    pub turn: u64,
     /// When a keeper rings again if nobody has claimed the job.
     pub again: Duration,
 }

@@ -3,9 +3,11 @@
 // A test says what is wrong by panicking; clippy knows that only of functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
+mod accept;
 mod blob;
 mod keeper;
 mod model;
+mod order;
 mod site;
 mod sqlite;
 mod stores;

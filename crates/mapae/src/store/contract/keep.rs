@@ -26,8 +26,8 @@ pub trait Keep {
     /// left alone.
     async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError>;
 
-    /// How many rung jobs wait in each lane that has any, counted up to `cap`.
-    async fn windows(&self, cap: usize) -> Result<Vec<(Lane, usize)>, StoreError>;
+    /// What waits in each lane that has rung jobs, counted up to `cap`.
+    async fn windows(&self, cap: usize) -> Result<Vec<LaneWindow>, StoreError>;
 
     /// When the next job that is not rung yet becomes due, if one does within `horizon`.
     async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError>;
@@ -67,6 +67,15 @@ pub struct RingPlan {
     /// When a returned pointer comes back unless [`Keep::rung`] says it was published.
     pub again: Duration,
     pub max: usize,
+}
+
+/// The hot window of a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneWindow {
+    pub lane: Lane,
+    pub waiting: usize,
+    /// The lowest turn that waits.
+    pub turn: u64,
 }
 
 /// A pointer to hand out.

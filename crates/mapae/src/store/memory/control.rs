@@ -123,9 +123,8 @@ impl Tables {
         };
         self.jobs.insert(id, row);
         if let Some(rung) = rung {
-            let turn = self.turns_of(id).0 + u64::from(rung.place);
             // Refused where it is not due: a keeper rings it in its time.
-            let _ = self.ring_one(id, turn, rung.again);
+            let _ = self.ring_one(id, rung.turn, rung.again);
         }
         Accepted { id, again: false }
     }

@@ -11,7 +11,7 @@ use crate::job::event::Event;
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::{State, Status, Step};
-use crate::store::contract::{Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::contract::{Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError};
 use crate::store::row::job_of_file;
 
 #[async_trait]
@@ -28,12 +28,17 @@ impl Keep for Memory {
         Ok(())
     }
 
-    async fn windows(&self, cap: usize) -> Result<Vec<(Lane, usize)>, StoreError> {
-        let mut windows: BTreeMap<Lane, usize> = BTreeMap::new();
+    async fn windows(&self, cap: usize) -> Result<Vec<LaneWindow>, StoreError> {
+        let mut windows: BTreeMap<Lane, Vec<u64>> = BTreeMap::new();
         for row in self.tables().jobs.values().filter(|row| row.hint().is_some_and(|hint| hint > 0)) {
-            *windows.entry(row.new.lane()).or_default() += 1;
+            windows.entry(row.new.lane()).or_default().push(row.turn);
         }
-        Ok(windows.into_iter().map(|(lane, waiting)| (lane, waiting.min(cap))).collect())
+        let window = |(lane, turns): (Lane, Vec<u64>)| LaneWindow {
+            lane,
+            waiting: turns.len().min(cap),
+            turn: turns.into_iter().min().unwrap_or_default(),
+        };
+        Ok(windows.into_iter().map(window).collect())
     }
 
     async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError> {

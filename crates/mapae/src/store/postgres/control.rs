@@ -248,7 +248,7 @@ pub(super) async fn accept_on(
                           $8::text[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[],
                           $14::text[], $15::bytea[], $16::bigint[], $17::bigint[])
                 as g (id, owner, kind, lane, priority, params, source, trace, attempts_max, backoff_first_us,
-                      backoff_max_us, run_at, deadline, key, body, place, again)
+                      backoff_max_us, run_at, deadline, key, body, turn, again)
         ), keyed as (
             insert into mapae.idempotency (owner, key, body, job, created_at)
             select owner, key, body, id, now() from given where key is not null order by owner, key
@@ -261,10 +261,8 @@ pub(super) async fn accept_on(
                    backoff_first_us, backoff_max_us, now(),
                    coalesce(timestamptz 'epoch' + run_at * interval '1 microsecond', now()),
                    timestamptz 'epoch' + deadline * interval '1 microsecond',
-                   case when place is null then 0 else 1 end,
-                   place + coalesce((select w.turn from mapae.jobs w
-                                     where w.lane = given.lane and w.state = 'pending' and w.hint > 0
-                                     order by w.turn limit 1), 0),
+                   case when turn is null then 0 else 1 end,
+                   turn,
                    now() + again * interval '1 microsecond'
               from given
              where key is null or id in (select job from keyed)
@@ -292,7 +290,7 @@ pub(super) async fn accept_on(
     .bind(column(|job| job.idempotency.as_ref().map(|(key, _)| key.to_string())))
     .bind(jobs.iter().map(|job| job.idempotency.as_ref().map(|(_, body)| body.to_vec())).collect::<Vec<_>>())
     // A job that is not due yet cannot be rung: a keeper rings it in its time.
-    .bind(jobs.iter().map(|job| first_ring(job).map(|rung| i64::from(rung.place))).collect::<Vec<_>>())
+    .bind(jobs.iter().map(|job| first_ring(job).map(|rung| i64::try_from(rung.turn).unwrap_or(i64::MAX))).collect::<Vec<_>>())
     .bind(jobs.iter().map(|job| first_ring(job).map(|rung| as_micros(rung.again))).collect::<Vec<_>>())
     .bind(outbox)
     .fetch_all(&mut *connection)

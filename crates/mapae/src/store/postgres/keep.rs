@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::Postgres;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
-use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::name::{JobId, Kind, Owner};
 use crate::job::retry::Failure;
 use crate::job::timestamp::Timestamp;
-use crate::store::contract::{Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
-use crate::store::row::{as_micros, count, lane, unreadable};
+use crate::store::contract::{Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
 const OWNERS_MAX: i64 = 64;
@@ -83,7 +83,7 @@ impl Keep for Postgres {
         Ok(())
     }
 
-    async fn windows(&self, cap: usize) -> Result<Vec<(Lane, usize)>, StoreError> {
+    async fn windows(&self, cap: usize) -> Result<Vec<LaneWindow>, StoreError> {
         let rows = sqlx::query(
             "
             with recursive lanes (lane) as (
@@ -94,7 +94,9 @@ impl Keep for Postgres {
                   from lanes l where l.lane is not null
             )
             select l.lane, (select count(*) from (select from mapae.jobs j
-                             where j.lane = l.lane and j.state = 'pending' and j.hint > 0 limit $1) w) as waiting
+                             where j.lane = l.lane and j.state = 'pending' and j.hint > 0 limit $1) w) as waiting,
+                   (select j.turn from mapae.jobs j where j.lane = l.lane and j.state = 'pending' and j.hint > 0
+                     order by j.turn limit 1)                                                       as turn
               from lanes l
              where l.lane is not null
             ",
@@ -104,8 +106,11 @@ impl Keep for Postgres {
         .await?;
         rows.iter()
             .map(|row| {
-                let waiting = usize::try_from(row.try_get::<i64, _>("waiting")?).map_err(unreadable)?;
-                Ok((lane(row.try_get("lane")?)?, waiting))
+                Ok(LaneWindow {
+                    lane: lane(row.try_get("lane")?)?,
+                    waiting: usize::try_from(row.try_get::<i64, _>("waiting")?).map_err(unreadable)?,
+                    turn: big(row.try_get("turn")?)?,
+                })
             })
             .collect()
     }

@@ -205,11 +205,7 @@ pub(super) async fn accept_on(tx: &mut Transaction<'_>, job: &NewJob) -> Result<
         insert into jobs (id, owner, kind, lane, priority, params, source, trace, attempts_max, backoff_first_us,
                           backoff_max_us, created_at, due_at, deadline, hint, turn, ring_at)
         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-                $11, $12, $13, $14, $15 is not null,
-                $15 + coalesce((select w.turn from jobs w
-                                 where w.lane = $4 and w.state = 'pending' and w.hint > 0
-                                 order by w.turn limit 1), 0),
-                $12 + $16);
+                $11, $12, $13, $14, $15 is not null, $15, $12 + $16);
         insert into events (job, sequence, owner, kind, event, at, sent)
         values ($1, 1, $2, $3, 'accepted', $12, not $17)
         ",
@@ -228,7 +224,7 @@ pub(super) async fn accept_on(tx: &mut Transaction<'_>, job: &NewJob) -> Result<
     .bind(tx.now)
     .bind(due_at)
     .bind(job.deadline.map(Timestamp::micros))
-    .bind(rung.map(|rung| i64::from(rung.place)))
+    .bind(rung.map(|rung| i64::try_from(rung.turn).unwrap_or(i64::MAX)))
     .bind(rung.map(|rung| as_micros(rung.again)))
     .bind(tx.outbox);
     tx.run(query).await?;

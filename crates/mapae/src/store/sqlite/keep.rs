@@ -11,11 +11,11 @@ use uuid::Uuid;
 use super::view::{event, event_columns};
 use super::{Sqlite, Told, Transaction, hex, hexes, limit, now, one, tell};
 use crate::job::event::Event;
-use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::name::{JobId, Kind, Owner};
 use crate::job::retry::Failure;
 use crate::job::timestamp::Timestamp;
-use crate::store::contract::{Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
-use crate::store::row::{as_micros, count, lane, unreadable};
+use crate::store::contract::{Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
 const OWNERS_MAX: i64 = 64;
@@ -110,7 +110,7 @@ impl Keep for Sqlite {
         .await
     }
 
-    async fn windows(&self, cap: usize) -> Result<Vec<(Lane, usize)>, StoreError> {
+    async fn windows(&self, cap: usize) -> Result<Vec<LaneWindow>, StoreError> {
         let query = sqlx::query(
             "
             with recursive lanes (lane) as (
@@ -120,7 +120,9 @@ impl Keep for Sqlite {
                   from lanes l where l.lane is not null
             )
             select l.lane, (select count(*) from (select 1 from jobs j
-                             where j.lane = l.lane and j.state = 'pending' and j.hint > 0 limit $1)) as waiting
+                             where j.lane = l.lane and j.state = 'pending' and j.hint > 0 limit $1)) as waiting,
+                   (select j.turn from jobs j where j.lane = l.lane and j.state = 'pending' and j.hint > 0
+                     order by j.turn limit 1) as turn
               from lanes l
              where l.lane is not null
             ",
@@ -130,8 +132,11 @@ impl Keep for Sqlite {
             .await?
             .iter()
             .map(|row| {
-                let waiting = usize::try_from(row.try_get::<i64, _>("waiting")?).map_err(unreadable)?;
-                Ok((lane(row.try_get("lane")?)?, waiting))
+                Ok(LaneWindow {
+                    lane: lane(row.try_get("lane")?)?,
+                    waiting: usize::try_from(row.try_get::<i64, _>("waiting")?).map_err(unreadable)?,
+                    turn: big(row.try_get("turn")?)?,
+                })
             })
             .collect()
     }

@@ -272,7 +272,7 @@ impl Walk<'_> {
             priority: self.dice.of(&[Priority::NORMAL, Priority::NORMAL, Priority::new(1).unwrap()]),
             run_at: run_at.map(|after| self.stored(self.now() + after)),
             deadline: deadline.map(|after| self.stored(self.now() + after)),
-            rung: self.dice.chance(4).then(|| FirstRing { place: 1, again: self.dice.days(1, 2) }),
+            rung: self.dice.chance(4).then(|| FirstRing { turn: 1, again: self.dice.days(1, 2) }),
             ..NewJob::new(owner(who), kind(what), json!({ "n": self.jobs.len() }))
         }
     }

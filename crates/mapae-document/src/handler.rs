@@ -1,0 +1,108 @@
+//! The kind `document.analyze`: a file to its document, stage by stage.
+//!
+//! | stage | gives | |
+//! |---|---|---|
+//! | `convert` | pages or sheets, text, language; the tables of sheets | in a child process |
+//! | `tables` | the tables of pages | not yet: `null` |
+//! | `classify` | the class | not yet: `null` |
+//! | `intents` | chatbot intents | not yet: `null` |
+//!
+//! Each is checkpointed: an attempt after a crash begins with the first that is not done.
+
+use std::time::Instant;
+
+use async_trait::async_trait;
+use mapae::handler::{Context, Handler};
+use mapae::job::retry::Failure;
+use serde::Deserialize;
+
+use crate::child::{DocumentReader, Request};
+use crate::document::{Class, Document, Intent, Stage, Table};
+use crate::error::{DocumentError, Language};
+use crate::limits::Limits;
+
+/// What a file is submitted as where nobody says otherwise.
+pub const KIND: &str = "document.analyze";
+
+/// Analyses documents.
+#[derive(Default)]
+pub struct Analyze {
+    pub reader: DocumentReader,
+    pub limits: Limits,
+}
+
+/// What a job of this kind takes beside its file.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Input {
+    /// For files that are protected by one.
+    password: Option<String>,
+    /// `ko` for failures in Korean; otherwise they are in English.
+    language: Option<String>,
+}
+
+#[async_trait]
+impl Handler for Analyze {
+    const KIND: &'static str = KIND;
+    type Input = Option<Input>;
+    type Output = Document;
+
+    async fn run(&self, input: Option<Input>, ctx: &Context) -> Result<Document, Failure> {
+        let input = input.unwrap_or_default();
+        let language = match input.language.as_deref() {
+            Some("ko") => Language::Korean,
+            _ => Language::English,
+        };
+        let begun = Instant::now();
+        let mut document = ctx.stage("convert", || self.convert(ctx, input.password, language)).await?;
+        document.stages = vec![stage("convert", ctx, begun)];
+
+        let begun = Instant::now();
+        let tables: Option<Vec<Table>> = ctx.stage("tables", || async { Ok(None) }).await?;
+        document.tables = document.tables.or(tables);
+        document.stages.push(stage("tables", ctx, begun));
+
+        let begun = Instant::now();
+        let class: Option<Class> = ctx.stage("classify", || async { Ok(None) }).await?;
+        document.class = class;
+        document.stages.push(stage("classify", ctx, begun));
+
+        let begun = Instant::now();
+        let intents: Option<Vec<Intent>> = ctx.stage("intents", || async { Ok(None) }).await?;
+        document.intents = intents;
+        document.stages.push(stage("intents", ctx, begun));
+        Ok(document)
+    }
+}
+
+impl Analyze {
+    async fn convert(
+        &self,
+        ctx: &Context,
+        password: Option<String>,
+        language: Language,
+    ) -> Result<Document, Failure> {
+        let Some(source) = ctx.job().source.clone() else {
+            return Err(Failure::terminal("source-none", "The job has no file to work on."));
+        };
+        let file = ctx.source().await?;
+        let request = Request { name: source.name, media_type: Some(source.media_type), password };
+        tokio::select! {
+            read = self.reader.parse(file, request, &self.limits) => read.map_err(|error| failure(error, language)),
+            // Dropping the reading kills its child.
+            () = ctx.stopped() => Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
+        }
+    }
+}
+
+/// How long a stage took, in the attempt that did it.
+fn stage(name: &str, ctx: &Context, begun: Instant) -> Stage {
+    let earlier = ctx.done().iter().find(|checkpoint| checkpoint.stage == name);
+    let took = earlier.map_or_else(|| begun.elapsed(), |checkpoint| checkpoint.took);
+    Stage { name: name.to_owned(), seconds: took.as_secs_f64() }
+}
+
+fn failure(error: DocumentError, language: Language) -> Failure {
+    let (code, message) = (error.code(), error.message(language));
+    if error.is_terminal() { Failure::terminal(code, message) } else { Failure::retryable(code, message) }
+}
