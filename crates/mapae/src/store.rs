@@ -33,3 +33,13 @@ pub async fn open(url: &str, outbox: bool) -> Result<Arc<dyn Store>, StoreError>
         }
     }
 }
+
+/// The statements of every migration of the store at that address, by number; none where there is no such
+/// store.
+pub fn migrations(url: &str) -> &'static [(u32, &'static str)] {
+    match url.split(':').next().unwrap_or_default() {
+        "sqlite" => sqlite::MIGRATIONS,
+        "postgres" | "postgresql" => postgres::MIGRATIONS,
+        _ => &[],
+    }
+}

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use mapae::store;
 use serde_json::json;
 
 use crate::cli::Global;
@@ -15,11 +16,20 @@ pub(crate) struct Migrate {
     /// Say what is there and what is known, and change nothing
     #[arg(long)]
     status: bool,
+    /// Print the statements of every migration, for a person to run, and change nothing
+    #[arg(long, conflicts_with = "status")]
+    print: bool,
 }
 
 impl Migrate {
     pub(crate) async fn run(self, global: &Global) -> Result<ExitCode, Trouble> {
         let config = global.configuration(&[])?;
+        if self.print {
+            for (number, statements) in store::migrations(config.database.reveal()) {
+                output::print(&format!("-- migration {number}\n{statements}\n"))?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
         let store = open_store(&config).await?;
         let done = async {
             if !self.status {

@@ -43,7 +43,7 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// How long to wait for a connection before the store counts as unavailable.
 const ACQUIRE: Duration = Duration::from_secs(3);
 
-const MIGRATIONS: &[(u32, &str)] = &[(1, include_str!("../../migrations/postgres/0001_jobs.sql"))];
+pub(super) const MIGRATIONS: &[(u32, &str)] = &[(1, include_str!("../../migrations/postgres/0001_jobs.sql"))];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.
 macro_rules! job_columns {

@@ -45,7 +45,7 @@ const ACQUIRE: Duration = Duration::from_secs(3);
 /// How long to wait while another process writes. Half of what a call may take.
 const BUSY: Duration = Duration::from_secs(5);
 
-const MIGRATIONS: &[(u32, &str)] = &[(1, include_str!("../../migrations/sqlite/0001_jobs.sql"))];
+pub(super) const MIGRATIONS: &[(u32, &str)] = &[(1, include_str!("../../migrations/sqlite/0001_jobs.sql"))];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
 
