@@ -260,6 +260,9 @@ impl From<SubmitError> for Problem {
     fn from(error: SubmitError) -> Self {
         match error {
             SubmitError::ParamsTooLarge => (&PARAMS_TOO_LARGE).into(),
+            SubmitError::ParamsTooDeep => {
+                Self::from(&BODY_INVALID).detail("`params` is nested too deep: at most 100 levels.")
+            }
             SubmitError::ParamsNul => {
                 Self::from(&BODY_INVALID).detail("`params` may not hold the character NUL.")
             }
