@@ -28,7 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Database {
     pub(crate) name: &'static str,
     pub(crate) url: String,
-    _folder: Arc<Option<tempfile::TempDir>>,
+    pub(crate) _folder: Arc<Option<tempfile::TempDir>>,
 }
 
 /// An empty database of every sort that this run tests.
