@@ -88,6 +88,11 @@ impl Failure {
         Self::new(FailureClass::Lost, "worker-lost", "The worker stopped answering while it ran the job.")
     }
 
+    /// What stands in the row is not what this program can read.
+    pub fn unreadable() -> Self {
+        Self::new(FailureClass::Terminal, "row-unreadable", "The job's row cannot be read by this program.")
+    }
+
     pub fn overdue() -> Self {
         Self::new(FailureClass::Terminal, "deadline-passed", "The job's deadline passed before it was done.")
     }

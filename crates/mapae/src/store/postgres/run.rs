@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row};
+use tracing::error;
 use uuid::Uuid;
 
 use super::ask::Ask;
 use super::{Postgres, job_columns};
 use crate::job::State;
-use crate::job::lease::{Holder, Lease};
+use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{JobId, Owner};
 use crate::job::record::{Checkpoint, Progress};
 use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
@@ -95,8 +97,8 @@ impl Run for Postgres {
         .rows(&self.pool)
         .await?;
         let mut run: HashMap<Uuid, Holding> = HashMap::with_capacity(rows.len());
-        for row in &rows {
-            run.insert(row.try_get("id")?, job_row!(row).holding()?);
+        for holding in self.readable(&rows).await? {
+            run.insert(holding.job.id.0, holding);
         }
         let granted: HashMap<Uuid, (Owner, Timestamp)> =
             run.iter().map(|(id, holding)| (*id, (holding.job.owner.clone(), holding.lease.until))).collect();
@@ -155,7 +157,7 @@ impl Run for Postgres {
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
         .rows(&self.pool)
         .await?;
-        rows.iter().map(|row| job_row!(row).holding()).collect()
+        self.readable(&rows).await
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
@@ -225,6 +227,28 @@ impl Run for Postgres {
 }
 
 impl Postgres {
+    /// What was claimed. A row that cannot be read has failed: it must not take its neighbours along.
+    async fn readable(&self, rows: &[PgRow]) -> Result<Vec<Holding>, StoreError> {
+        let mut holdings = Vec::with_capacity(rows.len());
+        for row in rows {
+            match holding(row) {
+                Ok(holding) => holdings.push(holding),
+                Err(error) => {
+                    let lease = Lease {
+                        job: JobId(row.try_get("id")?),
+                        token: Token(row.try_get("token")?),
+                        epoch: 0,
+                        until: Timestamp::default(),
+                    };
+                    error!(job_id = %lease.job, ?error, "a job's row cannot be read; the job has failed");
+                    let verdict = Verdict::Fail { failure: Failure::unreadable() };
+                    let _ = self.settles.ask(Settlement { lease, verdict, output: None }).await?;
+                }
+            }
+        }
+        Ok(holdings)
+    }
+
     /// For pointers that may not run: settles what their claim was to settle (T3b, T3c), and says where
     /// each row stands, to the first of equal pointers and to the others.
     async fn why_not(
@@ -340,6 +364,10 @@ impl Postgres {
             row.map(|row| row.try_get("state").map_err(StoreError::from).and_then(state)).transpose()?;
         Err(SettleError::LeaseLost(found))
     }
+}
+
+fn holding(row: &PgRow) -> Result<Holding, StoreError> {
+    job_row!(row).holding()
 }
 
 /// T5, T6, T6b and handing back, for any number of jobs: state, result and event in one statement.

@@ -6,10 +6,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use tracing::error;
 
 use super::{Sqlite, Told, Transaction, hex, job_columns, limit, tell};
 use crate::job::State;
-use crate::job::lease::{Holder, Lease};
+use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{JobId, Owner};
 use crate::job::record::{Checkpoint, Progress};
 use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
@@ -257,6 +259,7 @@ async fn start(
     .bind(as_micros(lease));
     let mut started = HashMap::with_capacity(pointers.len());
     let mut told = Vec::with_capacity(pointers.len());
+    let mut bad = Vec::new();
     for row in tx.rows(query).await? {
         told.push(Told {
             job: row.try_get("id")?,
@@ -265,11 +268,30 @@ async fn start(
             worker: Some(holder.name.clone()),
             code: None,
         });
-        let holding = job_row!(row).holding()?;
-        started.insert((holding.job.id, holding.job.owner.clone()), holding);
+        match holding(&row) {
+            Ok(holding) => drop(started.insert((holding.job.id, holding.job.owner.clone()), holding)),
+            Err(error) => {
+                let job = JobId(row.try_get("id")?);
+                error!(job_id = %job, ?error, "a job's row cannot be read; the job has failed");
+                let token = Token(row.try_get("token")?);
+                bad.push(Lease { job, token, epoch: 0, until: Timestamp::default() });
+            }
+        }
     }
     tell(tx, &told).await?;
+    // It must not take its neighbours along.
+    for lease in bad {
+        let verdict = Verdict::Fail { failure: Failure::unreadable() };
+        let settled = settle(tx, &Settlement { lease, verdict, output: None }).await;
+        if let Err(SettleError::Store(error)) = settled {
+            return Err(error);
+        }
+    }
     Ok(started)
+}
+
+fn holding(row: &SqliteRow) -> Result<Holding, StoreError> {
+    job_row!(row).holding()
 }
 
 /// For pointers that may not run: settles what their claim was to settle (T3b, T3c).

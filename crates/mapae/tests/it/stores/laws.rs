@@ -415,6 +415,31 @@ async fn a_second_worker_of_one_name_is_another_or_is_refused() {
 }
 
 #[tokio::test]
+async fn a_row_that_cannot_be_read_fails_and_takes_no_neighbour_along() {
+    everywhere(async |bench| {
+        if bench.harness.name() == "memory" {
+            return; // Nothing is read back from anywhere.
+        }
+        // Deeper than JSON is read back; at the door this is refused.
+        let deep = (0..200).fold(serde_json::json!(1), |value, _| serde_json::json!([value]));
+        let bad = bench.accept(NewJob { params: deep, ..job() }).await;
+        let good = bench.accept(job()).await;
+        bench.ring().await;
+        let worker = bench.join("w").await;
+        let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 9, LEASE).await.unwrap();
+        assert_eq!(held.iter().map(|holding| holding.job.id).collect::<Vec<_>>(), [good]);
+        assert_eq!(bench.try_claim(worker.holder(), bad).await, Claim::Finished(State::Failed));
+        let directly = bench.store.accept(NewJob {
+            params: (0..200).fold(1.into(), |v: serde_json::Value, _| vec![v].into()),
+            ..job()
+        });
+        let directly = directly.await.unwrap().id;
+        assert_eq!(bench.try_claim(worker.holder(), directly).await, Claim::Finished(State::Failed));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_poison_job_fails_after_its_budget() {
     everywhere(async |bench| {
         let id = bench.accept(job()).await;
