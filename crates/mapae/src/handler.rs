@@ -184,3 +184,8 @@ impl Handlers {
         self.0.values()
     }
 }
+
+/// The examples of the documentation are compiled with the crate.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/write-a-handler.md")]
+struct HowToWriteAHandler;
