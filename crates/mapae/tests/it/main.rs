@@ -4,9 +4,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod blob;
+mod context;
+mod explain;
+mod heard;
 mod keeper;
 mod model;
+mod pointers;
 mod site;
 mod sqlite;
 mod stores;
+mod unruly;
 mod worker;

@@ -11,7 +11,7 @@ use crate::job::event::Event;
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::{State, Status, Step};
-use crate::store::contract::{Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::contract::{DOUBLINGS_MAX, Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
 use crate::store::row::job_of_file;
 
 #[async_trait]
@@ -171,7 +171,7 @@ impl Tables {
         if let Status::Pending { hint, ring_at } = &mut row.life.status
             && *hint == told
         {
-            *ring_at = now + age.saturating_mul(1 << told.saturating_sub(1).min(20));
+            *ring_at = now + age.saturating_mul(1 << told.saturating_sub(1).min(DOUBLINGS_MAX));
         }
     }
 

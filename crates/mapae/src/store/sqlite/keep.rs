@@ -14,7 +14,7 @@ use crate::job::event::Event;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
 use crate::job::timestamp::Timestamp;
-use crate::store::contract::{Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::contract::{DOUBLINGS_MAX, Garbage, Keep, Pruned, Retention, RingPlan, Rung, StoreError};
 use crate::store::row::{as_micros, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
@@ -89,7 +89,7 @@ impl Keep for Sqlite {
         let given: Value = pointers
             .iter()
             .map(|(job, hint)| {
-                let wait = age.saturating_mul(1 << hint.saturating_sub(1).min(20));
+                let wait = age.saturating_mul(1 << hint.saturating_sub(1).min(DOUBLINGS_MAX));
                 json!([hex(job.0), hint, as_micros(wait)])
             })
             .collect();
