@@ -211,9 +211,13 @@ fn look<'a>(step: &'a Value, scans: &mut Vec<&'a str>) -> u64 {
     own.max(below.unwrap_or_default())
 }
 
-/// Most blocks that a statement may touch: some dozens of rows, each in ten indexes of a few levels. A table
-/// of a million jobs has a hundred thousand.
+/// Most blocks that a statement may touch: some dozens of rows, each in ten indexes of a few levels. A table of a
+/// million jobs has a hundred thousand.
 const BLOCKS_MAX: u64 = 2_000;
+
+/// Those that grow with what waits, not with what is there: a fair round goes past each of the thousand
+/// owners, and a list of what succeeded past all that waits, where that came last.
+const BLOCKS_MAX_WAITING: u64 = 8_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_statement_reads_through_a_table_of_a_million_jobs() {
@@ -261,7 +265,9 @@ async fn no_statement_reads_through_a_table_of_a_million_jobs() {
         explained += 1;
         let mut scans = Vec::new();
         let blocks = look(&told["Plan"], &mut scans);
-        if !scans.is_empty() || blocks > BLOCKS_MAX {
+        let waiting =
+            statement.contains("recursive owners") || statement.contains("j.state = 'succeeded' order by");
+        if !scans.is_empty() || blocks > if waiting { BLOCKS_MAX_WAITING } else { BLOCKS_MAX } {
             wrong.push(format!("{blocks} blocks, reads through {scans:?}: {statement}\n{:#}", told["Plan"]));
         }
     }

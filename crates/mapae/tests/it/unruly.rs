@@ -413,6 +413,10 @@ impl Intake for Reader {
                 return Settled::Stale;
             }
             if state.chance(self.broker.moods.forget) {
+                // Where nobody looks for orphans, an answer is missing because the connection is gone.
+                if self.broker.settling == Settling::AtClaim {
+                    state.offer_again(|taken| taken.entry.id == id);
+                }
                 return Settled::Unknown;
             }
             if let (Some(taken), Settle::Park(why)) = (state.pending.remove(&id), how) {
