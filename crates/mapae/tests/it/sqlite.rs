@@ -582,9 +582,10 @@ async fn no_statement_reads_through_a_whole_table_that_grows() {
     let mut transaction = connection.begin().await.unwrap();
     store.accept_in(&mut transaction, new_job("a")).await.unwrap();
     transaction.commit().await.unwrap();
-    // Those of PostgreSQL name its schema: other tests may be talking to it.
+    // Other tests may be talking to PostgreSQL meanwhile, whose own words these are.
+    let foreign = |statement: &String| ["mapae", "pg_", "::"].iter().any(|word| statement.contains(word));
     let statements: Vec<String> =
-        heard::statements().into_iter().filter(|statement| !statement.contains("mapae.")).collect();
+        heard::statements().into_iter().filter(|statement| !foreign(statement)).collect();
     let mut explained = 0;
     for statement in statements.iter().flat_map(|all| all.split(';')).map(str::trim) {
         let reads =

@@ -148,7 +148,7 @@ impl View for Sqlite {
                 union all
                 select 1 from jobs j
                  cross join jobs o on o.lane = j.lane and o.state = 'pending' and o.hint = 0
-                 where j.id = $1 and o.id <> j.id and j.hint = 0 and o.due_at < j.due_at
+                 where j.id = $1 and j.hint = 0 and (o.due_at, o.id) < (j.due_at, j.id)
                    and o.due_at <= ",
             now!(),
             "
