@@ -11,6 +11,7 @@
 //! | [`accept`] | file, row, bell |
 //! | [`worker`] | receive, claim, run, settle, acknowledge |
 //! | [`keeper`] | the net under all of it |
+//! | [`testing`] | your handlers, tested |
 
 pub mod accept;
 pub mod blob;
@@ -20,4 +21,5 @@ pub mod job;
 pub mod keeper;
 pub mod metrics;
 pub mod store;
+pub mod testing;
 pub mod worker;

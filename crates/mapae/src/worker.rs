@@ -8,7 +8,7 @@
 
 mod consume;
 mod heartbeat;
-mod journal;
+pub(crate) mod journal;
 pub mod readiness;
 mod run;
 pub mod slots;
@@ -245,8 +245,7 @@ impl Worker {
         let deadline = Instant::now() + patience;
         while !self.held.is_empty() {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else { return false };
-            // Every job that ends frees its slot; the bound is for the moment between the two.
-            let _ = tokio::time::timeout(left.min(Duration::from_millis(100)), self.slots.freed()).await;
+            let _ = tokio::time::timeout(left, self.held.released()).await;
         }
         true
     }

@@ -73,6 +73,8 @@ create index jobs_finished     on mapae.jobs (finished_at)         where finishe
 create index jobs_dead         on mapae.jobs (finished_at)         where state = 'failed';
 create index jobs_deleted      on mapae.jobs (id)                  where delete_asked;
 create index jobs_owner        on mapae.jobs (owner, id);
+-- For lists of one outcome, newest first. Nothing to keep while a job is on its way.
+create index jobs_ended        on mapae.jobs (state, id)           where state in ('succeeded', 'failed', 'cancelled', 'stale');
 
 create table mapae.results (
     job       uuid        primary key references mapae.jobs on delete cascade,
@@ -109,6 +111,7 @@ create table mapae.events (
 );
 
 create index events_position on mapae.events (transaction, number);
+create index events_owner    on mapae.events (owner, transaction, number);
 create index events_unsent   on mapae.events (number) where not sent;
 
 create table mapae.idempotency (

@@ -72,6 +72,8 @@ create index jobs_finished     on jobs (finished_at)             where finished_
 create index jobs_dead         on jobs (finished_at)             where state = 'failed';
 create index jobs_deleted      on jobs (id)                      where delete_asked;
 create index jobs_owner        on jobs (owner, id);
+-- For lists of one outcome, newest first. Nothing to keep while a job is on its way.
+create index jobs_ended        on jobs (state, id)               where state in ('succeeded', 'failed', 'cancelled', 'stale');
 
 create table results (
     job       blob        primary key references jobs on delete cascade,
@@ -106,6 +108,7 @@ create table events (
     unique (job, sequence)
 ) strict;
 
+create index events_owner  on events (owner, number);
 create index events_unsent on events (number) where not sent;
 
 create table idempotency (

@@ -25,7 +25,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
-pub use self::keep::{Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung};
+pub use self::keep::{DOUBLINGS_MAX, Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung};
 pub use self::run::{
     Beat, Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
 };

@@ -24,27 +24,36 @@ const READ_PAUSE: Duration = Duration::from_millis(500);
 
 /// Reads and starts jobs until the worker drains. An error means that the intake is of no use any more.
 pub(super) async fn consume(worker: Arc<Worker>) -> Result<(), BrokerError> {
-    let lanes: Vec<Lane> = worker.lanes.iter().map(|(lane, _)| lane.clone()).collect();
-    worker.parts.broker.ensure(&lanes).await?;
-    let intake = worker
-        .parts
-        .broker
-        .open(&IntakePlan {
-            lanes,
-            consumer: worker.holder.clone(),
-            take_over_idle: worker.plan.timing.take_over_idle(),
-        })
-        .await?;
+    // A broker that does not answer holds no drain up.
+    let Some(intake) = worker.drain.run_until_cancelled(open(&worker)).await else { return Ok(()) };
+    let intake = intake?;
     worker.intake.send_replace(Some(intake.clone()));
     worker.signal(Signal::Ensured);
-    let mut turns = Turns::new(worker.lanes.clone());
     match worker.parts.broker.caps().source {
         Source::Rows => {
             worker.signal(Signal::Recovered);
+            let mut turns = Turns::new(worker.lanes.clone());
             rows(&worker, &*intake, &mut turns).await
         }
-        Source::Pointers => pointers(&worker, &intake).await,
+        Source::Pointers => {
+            let mut waiting = VecDeque::new();
+            let ended = pointers(&worker, &intake, &mut waiting).await;
+            // Whatever ended the reading: others need not wait for what has not started here.
+            let unstarted: Vec<Receipt> = waiting.into_iter().map(|delivery| delivery.receipt).collect();
+            if !unstarted.is_empty() {
+                let _ = intake.hand_back(&unstarted).await;
+            }
+            ended
+        }
     }
+}
+
+async fn open(worker: &Worker) -> Result<Arc<dyn Intake>, BrokerError> {
+    let lanes: Vec<Lane> = worker.lanes.iter().map(|(lane, _)| lane.clone()).collect();
+    worker.parts.broker.ensure(&lanes).await?;
+    let take_over_idle = worker.plan.timing.take_over_idle();
+    let plan = IntakePlan { lanes, consumer: worker.holder.clone(), take_over_idle };
+    worker.parts.broker.open(&plan).await
 }
 
 /// Claims rung rows from the store whenever the bell rings or a slot is free again.
@@ -84,52 +93,56 @@ async fn rows(worker: &Arc<Worker>, intake: &dyn Intake, turns: &mut Turns) -> R
     Ok(())
 }
 
-/// Takes pointers, starts those whose resources are free in the order they came.
-async fn pointers(worker: &Arc<Worker>, intake: &Arc<dyn Intake>) -> Result<(), BrokerError> {
-    let mut waiting: VecDeque<Delivery> = VecDeque::new();
-    // S0-13: what an earlier life left comes first.
-    loop {
-        let room =
-            (worker.plan.slots + worker.plan.prefetch).saturating_sub(worker.held.len() + waiting.len());
-        let own = intake.orphans(room.min(ORPHANS_MAX)).await?;
-        if own.is_empty() {
-            break;
-        }
-        worker.parts.metrics.count("mapae_taken_over_total", "", own.len() as u64);
-        waiting.extend(own);
-        if begin(worker, intake, &mut waiting).await == 0 {
-            break;
-        }
-    }
-    worker.signal(Signal::Recovered);
+/// Takes pointers, starts those whose resources are free in the order they came. What it leaves in
+/// `waiting` has not been started.
+async fn pointers(
+    worker: &Arc<Worker>,
+    intake: &Arc<dyn Intake>,
+    waiting: &mut VecDeque<Delivery>,
+) -> Result<(), BrokerError> {
+    let look_every = worker.plan.timing.take_over_idle() / 4;
+    // S0-13: nothing new is read before all that an earlier life left.
+    let mut recovering = true;
     let mut looked = Instant::now();
     while !worker.drain.is_cancelled() {
-        begin(worker, intake, &mut waiting).await;
+        begin(worker, intake, waiting).await;
         let room =
             (worker.plan.slots + worker.plan.prefetch).saturating_sub(worker.held.len() + waiting.len());
         if room == 0 {
+            // As busy as it can be is ready, whatever else is left to take back.
+            worker.signal(Signal::Recovered);
             worker.signal(Signal::ReadOk);
-            let freed = async { tokio::time::timeout(IDLE_WAIT, worker.slots.freed()).await };
-            let _ = worker.drain.run_until_cancelled(freed).await;
+            let given_back = async {
+                tokio::select! {
+                    () = worker.slots.freed() => {}
+                    () = worker.held.released() => {}
+                    () = tokio::time::sleep(IDLE_WAIT) => {}
+                }
+            };
+            let _ = worker.drain.run_until_cancelled(given_back).await;
             continue;
         }
-        if looked.elapsed() > worker.plan.timing.take_over_idle() / 4 {
+        let look = recovering || looked.elapsed() > look_every;
+        let read = if look {
             looked = Instant::now();
-            let orphans = intake.orphans(room.min(ORPHANS_MAX)).await?;
-            worker.parts.metrics.count("mapae_taken_over_total", "", orphans.len() as u64);
-            waiting.extend(orphans);
-            continue;
-        }
-        // Reading is cancel-safe, so a slot given back meanwhile starts what waits at once.
-        let read = tokio::select! {
-            read = intake.next(room, IDLE_WAIT) => Some(read),
-            () = worker.slots.freed(), if !waiting.is_empty() => None,
-            () = worker.drain.cancelled() => None,
+            Some(intake.orphans(room.min(ORPHANS_MAX)).await)
+        } else {
+            // Reading is cancel-safe, so a slot given back meanwhile starts what waits at once.
+            tokio::select! {
+                read = intake.next(room, IDLE_WAIT) => Some(read),
+                () = worker.slots.freed(), if !waiting.is_empty() => None,
+                () = worker.drain.cancelled() => None,
+            }
         };
         match read {
             Some(Ok(deliveries)) => {
+                if look && deliveries.is_empty() {
+                    recovering = false;
+                    worker.signal(Signal::Recovered);
+                }
                 worker.signal(Signal::ReadOk);
-                waiting.extend(deliveries);
+                let taken = take_in(waiting, deliveries);
+                worker.parts.metrics.count("mapae_taken_over_total", "", if look { taken } else { 0 });
             }
             Some(Err(BrokerError::Transient(_) | BrokerError::Capacity)) => {
                 worker.signal(Signal::ReadFailed);
@@ -140,16 +153,23 @@ async fn pointers(worker: &Arc<Worker>, intake: &Arc<dyn Intake>) -> Result<(), 
             None => {}
         }
     }
-    let unstarted: Vec<Receipt> = waiting.into_iter().map(|delivery| delivery.receipt).collect();
-    if !unstarted.is_empty() {
-        let _ = intake.hand_back(&unstarted).await;
-    }
     Ok(())
 }
 
-/// Claims and starts what can start of the waiting deliveries. Answers how many it got rid of.
-async fn begin(worker: &Arc<Worker>, intake: &Arc<dyn Intake>, waiting: &mut VecDeque<Delivery>) -> usize {
+/// Answers how many are new. The broker may offer again what has waited here for long: nobody tells it
+/// that it is held, so that a worker with a free slot may have it.
+fn take_in(waiting: &mut VecDeque<Delivery>, deliveries: Vec<Delivery>) -> u64 {
     let before = waiting.len();
+    for delivery in deliveries {
+        if waiting.iter().all(|known| known.receipt != delivery.receipt) {
+            waiting.push_back(delivery);
+        }
+    }
+    (waiting.len() - before) as u64
+}
+
+/// Claims and starts what can start of the waiting deliveries.
+async fn begin(worker: &Arc<Worker>, intake: &Arc<dyn Intake>, waiting: &mut VecDeque<Delivery>) {
     let mut ready: Vec<(Receipt, Pointer, Permit)> = Vec::new();
     let mut done: Vec<(Receipt, Settle)> = Vec::new();
     let mut kept = VecDeque::new();
@@ -177,7 +197,6 @@ async fn begin(worker: &Arc<Worker>, intake: &Arc<dyn Intake>, waiting: &mut Vec
     if !done.is_empty() {
         intake.settle(&done).await;
     }
-    before.saturating_sub(waiting.len())
 }
 
 /// Asks the store about pointers that could start, and does what each answer says (contract section 4).

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
@@ -28,6 +28,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 #[derive(Clone, Default)]
 pub(super) struct Held {
     leases: Arc<Mutex<HashMap<Token, Entry>>>,
+    released: Arc<Notify>,
 }
 
 struct Entry {
@@ -73,6 +74,12 @@ impl Held {
     /// The lease is given up: it is renewed no more.
     pub(super) fn release(&self, token: Token) {
         self.lock().remove(&token);
+        self.released.notify_one();
+    }
+
+    /// Returns once a lease was given up since the last call.
+    pub(super) async fn released(&self) {
+        self.released.notified().await;
     }
 
     pub(super) fn len(&self) -> usize {

@@ -25,7 +25,7 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// How often a checkpoint is tried while the database does not answer.
 const TRIES: u32 = 5;
 
-pub(super) struct JobJournal {
+pub(crate) struct JobJournal {
     shared: Arc<Shared>,
 }
 
@@ -49,7 +49,7 @@ struct Latest {
 
 impl JobJournal {
     /// Call on the runtime that is to write progress.
-    pub(super) fn new(
+    pub(crate) fn new(
         store: Arc<dyn Store>,
         blobs: Blobs,
         lease: Lease,

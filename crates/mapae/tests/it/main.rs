@@ -5,10 +5,15 @@
 
 mod accept;
 mod blob;
+mod context;
+mod explain;
+mod heard;
 mod keeper;
 mod model;
 mod order;
+mod pointers;
 mod site;
 mod sqlite;
 mod stores;
+mod unruly;
 mod worker;

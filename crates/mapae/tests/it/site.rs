@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use mapae::accept::{Accept, Window};
 use mapae::blob::Blobs;
+use mapae::broker::contract::Broker;
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::Handlers;
 use mapae::job::lease::Timing;
@@ -74,33 +75,43 @@ pub(crate) struct Site {
     pub(crate) parts: Parts,
     pub(crate) accept: Accept,
     pub(crate) window: Arc<Window>,
+    rescan_after: Duration,
     keeper: Option<KeeperHandle>,
     _files: tempfile::TempDir,
 }
 
 impl Site {
     pub(crate) async fn new(database: &Database) -> Self {
-        let site = Self::without_keeper(database).await;
-        let plan = KeeperPlan {
-            window: site.window.clone(),
-            rescan_after: Duration::from_secs(60),
-            retention: Retention::default(),
-            sink: None,
-        };
-        Self { keeper: Some(keeper::start(site.parts.clone(), plan)), ..site }
+        let mut site = Self::without_keeper(database).await;
+        site.keep();
+        site
     }
 
     pub(crate) async fn without_keeper(database: &Database) -> Self {
         let store = store::open(&database.url, false).await.unwrap();
         store.migrate().await.unwrap();
         let plan = BrokerPlan { url: "embedded:".into(), database_url: database.url.clone() };
-        let broker = broker::open(&plan).unwrap();
+        Self::around(store, broker::open(&plan).unwrap(), Duration::from_secs(60))
+    }
+
+    /// A site without a keeper. `rescan_after` is how long a published pointer may go unclaimed.
+    pub(crate) fn around(store: Arc<dyn Store>, broker: Arc<dyn Broker>, rescan_after: Duration) -> Self {
         let files = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(&format!("file:{}", files.path().display())).unwrap();
         let window = Arc::new(Window::new(1_000));
-        let accept = Accept::new(store.clone(), broker.clone(), window.clone(), Duration::from_secs(60));
+        let accept = Accept::new(store.clone(), broker.clone(), window.clone(), rescan_after);
         let parts = Parts { store, broker, blobs, metrics: Arc::new(Metrics::default()) };
-        Self { parts, accept, window, keeper: None, _files: files }
+        Self { parts, accept, window, rescan_after, keeper: None, _files: files }
+    }
+
+    pub(crate) fn keep(&mut self) {
+        let plan = KeeperPlan {
+            window: self.window.clone(),
+            rescan_after: self.rescan_after,
+            retention: Retention::default(),
+            sink: None,
+        };
+        self.keeper = Some(keeper::start(self.parts.clone(), plan));
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
@@ -145,14 +156,23 @@ impl Site {
         self.job_when(id, |job| job.state.is_terminal()).await
     }
 
-    /// What has happened to the job, in words.
+    /// What has happened to the job, in words. Waits for all of it: an event is told only once no transaction
+    /// on the whole server can come before it, and other tests have theirs there.
     pub(crate) async fn story(&self, id: JobId) -> Vec<&'static str> {
         use mapae::store::contract::EventFilter;
         let filter = EventFilter { job: Some(id), ..EventFilter::default() };
-        let events = self.store().events(&Scope::All, &filter, 1_000).await.unwrap();
-        let sequences: Vec<u64> = events.iter().map(|event| event.sequence).collect();
-        assert_eq!(sequences, (1..=events.len() as u64).collect::<Vec<_>>(), "events are gapless");
-        events.into_iter().map(|event| event.event.as_str()).collect()
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let known = self.job(id).await.sequence;
+            let events = self.store().events(&Scope::All, &filter, 1_000).await.unwrap();
+            let sequences: Vec<u64> = events.iter().map(|event| event.sequence).collect();
+            assert_eq!(sequences, (1..=events.len() as u64).collect::<Vec<_>>(), "events are gapless");
+            if events.len() as u64 >= known {
+                return events.into_iter().map(|event| event.event.as_str()).collect();
+            }
+            assert!(Instant::now() < deadline, "still waiting for the events of {id}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     pub(crate) async fn close(mut self) {

@@ -4,25 +4,26 @@
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use mapae::job::State;
 use mapae::job::event::EventKind;
-use mapae::job::lease::{Holder, Token};
+use mapae::job::lease::Holder;
 use mapae::job::name::{IdempotencyKey, JobId, Kind, Lane, Owner, Priority};
 use mapae::job::record::{Checkpoint, NewJob, Output, Progress};
 use mapae::job::retry::{Backoff, Failure, RetryPolicy, Verdict};
 use mapae::job::timestamp::Timestamp;
 use mapae::store::Sqlite;
 use mapae::store::contract::{
-    AcceptError, Beat, Claim, Control, EventFilter, Garbage, Holding, JobFilter, Join, JoinError, Keep,
-    LaneQuota, NewKey, Page, Retention, RingPlan, Run, Scope, SettleError, Settlement, Store, StoreError,
-    View, WorkerReport,
+    AcceptError, Beat, Claim, Control, EventFilter, Holding, Join, JoinError, Keep, LaneQuota, RingPlan, Run,
+    Scope, SettleError, Settlement, Store, StoreError, View, WorkerReport,
 };
 use serde_json::json;
 use sqlx::{Connection, Row};
+
+use crate::explain::everything;
+use crate::heard;
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -548,113 +549,6 @@ async fn rung_jobs_come_lane_by_lane_as_asked() {
     assert_eq!(order, [late, normal]);
 }
 
-/// Every statement that this process has run, as sqlx tells of them.
-struct Statements;
-
-static STATEMENTS: OnceLock<Mutex<HashSet<String>>> = OnceLock::new();
-
-impl tracing::Subscriber for Statements {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "sqlx::query"
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut Self);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
-impl tracing::field::Visit for Statements {
-    fn record_str(&mut self, field: &tracing::field::Field, value: &str) {
-        if field.name() == "db.statement" {
-            let all = STATEMENTS.get_or_init(Mutex::default);
-            all.lock().unwrap_or_else(PoisonError::into_inner).insert(value.trim().to_owned());
-        }
-    }
-    fn record_debug(&mut self, _: &tracing::field::Field, _: &dyn std::fmt::Debug) {}
-}
-
-/// Calls everything once, so that every statement has been run.
-async fn everything(store: &Sqlite, url: &str) {
-    let pointer = accepted(store, new_job("a")).await;
-    let mut keyed = new_job("a");
-    keyed.idempotency = Some((IdempotencyKey::new("k").unwrap(), [0; 32]));
-    accepted(store, keyed.clone()).await;
-    accepted(store, NewJob { id: JobId::new(), ..keyed }).await;
-    let mut member = store.join(&join_as("w")).await.unwrap();
-    let holder = member.holder().clone();
-    let rung = store.ring(&plan()).await.unwrap();
-    let pointers: Vec<_> = rung.iter().map(|rung| (rung.job, rung.hint)).collect();
-    store.rung(&pointers, LONG).await.unwrap();
-    store.windows(9).await.unwrap();
-    store.next_due(LONG).await.unwrap();
-    let holding = claimed(store, &holder, &pointer, LONG).await;
-    store.claim(&holder, &[(JobId::new(), owner("a"))], LONG).await.unwrap();
-    store.claim_rung(&holder, &quota(1), 1, LONG).await.unwrap();
-    member.beat(&[(pointer.0, holding.lease.token)], LONG, &WorkerReport::default()).await.unwrap();
-    store.progress(&holding.lease, &Progress { stage: "s".into(), done: 1, of: 2 }).await.unwrap();
-    let output = Output::Inline(json!(1));
-    let checkpoint = Checkpoint { stage: "s".into(), output: output.clone(), took: LONG };
-    store.checkpoint(&holding.lease, &checkpoint).await.unwrap();
-    store.checkpoints(pointer.0).await.unwrap();
-    let settlement = Settlement { lease: holding.lease, verdict: Verdict::Succeed, output: Some(output) };
-    store.settle(settlement.clone()).await.unwrap();
-    store.settle(settlement.clone()).await.unwrap();
-    let stolen = mapae::job::lease::Lease { token: Token::random(), ..settlement.lease.clone() };
-    store.settle(Settlement { lease: stolen, ..settlement }).await.unwrap_err();
-    let (cancelled, _) = accepted(store, new_job("a")).await;
-    store.cancel(&Scope::All, cancelled).await.unwrap();
-    store.cancel(&Scope::All, cancelled).await.unwrap_err();
-    store.delete(&Scope::All, cancelled).await.unwrap();
-    store.redrive(&Scope::All, cancelled).await.unwrap_err();
-    store.reap(10).await.unwrap();
-    store.expire(10).await.unwrap();
-    store.unsent(10).await.unwrap();
-    store.sent(&[(pointer.0, 1)]).await.unwrap();
-    store.prune(&Retention::default(), 10).await.unwrap();
-    store.garbage(10).await.unwrap();
-    store.swept(&[Garbage { file: "f".into(), since: Timestamp::from_micros(0) }]).await.unwrap();
-    store.referenced(&["f".into()]).await.unwrap();
-    store.pause(&lane()).await.unwrap();
-    store.resume(&lane()).await.unwrap();
-    store.paused().await.unwrap();
-    store.workers().await.unwrap();
-    store.stats().await.unwrap();
-    store.last_position().await.unwrap();
-    let job = store.job(&Scope::All, pointer.0).await.unwrap().unwrap();
-    store.ahead(&job, 10).await.unwrap();
-    store.output(&Scope::All, pointer.0).await.unwrap();
-    for scope in [Scope::All, Scope::Owner(owner("a"))] {
-        for job in [None, Some(pointer.0)] {
-            store.events(&scope, &EventFilter { job, ..EventFilter::default() }, 9).await.unwrap();
-        }
-        for after in [None, Some(pointer.0)] {
-            store.jobs(&scope, &JobFilter::default(), &Page { after, limit: 9 }).await.unwrap();
-            let filter = JobFilter {
-                state: Some(State::Pending),
-                kind: Some(Kind::new("test.echo").unwrap()),
-                text: Some("x".into()),
-            };
-            store.jobs(&scope, &filter, &Page { after, limit: 9 }).await.unwrap();
-        }
-    }
-    let key = NewKey { id: "k".into(), hash: [0; 32], owner: None, scopes: vec![], lifetime: None };
-    store.add_key(key).await.unwrap();
-    store.key(&[0; 32]).await.unwrap().unwrap();
-    store.keys().await.unwrap();
-    assert!(store.revoke_key("k").await.unwrap());
-    let mut connection = sqlx::SqliteConnection::connect(url).await.unwrap();
-    let mut transaction = connection.begin().await.unwrap();
-    store.accept_in(&mut transaction, new_job("a")).await.unwrap();
-    transaction.commit().await.unwrap();
-    member.leave().await.unwrap();
-}
-
 /// Tables that grow, and what statements call them.
 const TABLES: [&str; 14] = [
     "jobs",
@@ -680,12 +574,18 @@ const BOUNDED: [&str; 5] =
 
 #[tokio::test]
 async fn no_statement_reads_through_a_whole_table_that_grows() {
-    tracing::subscriber::set_global_default(Statements).unwrap();
+    heard::listen();
     let folder = tempfile::tempdir().unwrap();
     let store = in_file(&folder).await;
-    everything(&store, &url(&folder)).await;
+    everything(&store).await;
     let mut connection = sqlx::SqliteConnection::connect(&url(&folder)).await.unwrap();
-    let statements = STATEMENTS.get().unwrap().lock().unwrap().clone();
+    let mut transaction = connection.begin().await.unwrap();
+    store.accept_in(&mut transaction, new_job("a")).await.unwrap();
+    transaction.commit().await.unwrap();
+    // Other tests may be talking to PostgreSQL meanwhile, whose own words these are.
+    let foreign = |statement: &String| ["mapae", "pg_", "::"].iter().any(|word| statement.contains(word));
+    let statements: Vec<String> =
+        heard::statements().into_iter().filter(|statement| !foreign(statement)).collect();
     let mut explained = 0;
     for statement in statements.iter().flat_map(|all| all.split(';')).map(str::trim) {
         let reads =

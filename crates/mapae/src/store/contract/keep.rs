@@ -10,6 +10,10 @@ use crate::job::event::Event;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::timestamp::Timestamp;
 
+/// A pointer that may have been lost is rung again at the latest after `age` doubled so often. Hints also rise
+/// while a broker is down, so without a bound one that was down for minutes would be believed for years.
+pub const DOUBLINGS_MAX: u32 = 5;
+
 #[async_trait]
 pub trait Keep {
     /// Due jobs whose time to be rung has come are marked as rung and returned until each lane's window
@@ -22,8 +26,8 @@ pub trait Keep {
     async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError>;
 
     /// These pointers (a job and the hint it carried) are with the broker: they are rung again only after
-    /// `age`, doubled for each hint after the first. Rows whose hint is another by now have moved on and are
-    /// left alone.
+    /// `age`, doubled for each hint after the first, [`DOUBLINGS_MAX`] times at most. Rows whose hint is
+    /// another by now have moved on and are left alone.
     async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError>;
 
     /// What waits in each lane that has rung jobs, counted up to `cap`.

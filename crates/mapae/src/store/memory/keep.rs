@@ -11,7 +11,9 @@ use crate::job::event::Event;
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::{State, Status, Step};
-use crate::store::contract::{Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::contract::{
+    DOUBLINGS_MAX, Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError,
+};
 use crate::store::row::job_of_file;
 
 #[async_trait]
@@ -176,7 +178,7 @@ impl Tables {
         if let Status::Pending { hint, ring_at } = &mut row.life.status
             && *hint == told
         {
-            *ring_at = now + age.saturating_mul(1 << told.saturating_sub(1).min(20));
+            *ring_at = now + age.saturating_mul(1 << told.saturating_sub(1).min(DOUBLINGS_MAX));
         }
     }
 

@@ -15,7 +15,9 @@ use crate::job::lease::HEARTBEAT_MAX;
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::retry::Failure;
 use crate::job::timestamp::Timestamp;
-use crate::store::contract::{Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::contract::{
+    DOUBLINGS_MAX, Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError,
+};
 use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
@@ -72,7 +74,7 @@ impl Keep for Postgres {
         sqlx::query(
             "
             update mapae.jobs j
-               set ring_at = now() + $3 * power(2, least(g.hint - 1, 20)) * interval '1 microsecond'
+               set ring_at = now() + $3 * power(2, least(g.hint - 1, $4)) * interval '1 microsecond'
               from unnest($1::uuid[], $2::integer[]) g (id, hint)
              where j.id = any($1) and j.id = g.id and j.state = 'pending' and j.hint = g.hint
             ",
@@ -80,6 +82,7 @@ impl Keep for Postgres {
         .bind(pointers.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
         .bind(pointers.iter().map(|(_, hint)| i32::try_from(*hint).unwrap_or(i32::MAX)).collect::<Vec<_>>())
         .bind(as_micros(age))
+        .bind(i32::try_from(DOUBLINGS_MAX).unwrap_or(i32::MAX))
         .done(&self.pool)
         .await?;
         Ok(())

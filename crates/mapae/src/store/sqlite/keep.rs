@@ -14,7 +14,9 @@ use crate::job::event::Event;
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::retry::Failure;
 use crate::job::timestamp::Timestamp;
-use crate::store::contract::{Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError};
+use crate::store::contract::{
+    DOUBLINGS_MAX, Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError,
+};
 use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
@@ -89,7 +91,7 @@ impl Keep for Sqlite {
         let given: Value = pointers
             .iter()
             .map(|(job, hint)| {
-                let wait = age.saturating_mul(1 << hint.saturating_sub(1).min(20));
+                let wait = age.saturating_mul(1 << hint.saturating_sub(1).min(DOUBLINGS_MAX));
                 json!([hex(job.0), hint, as_micros(wait)])
             })
             .collect();

@@ -10,8 +10,8 @@ use mapae::job::record::{Checkpoint, FirstRing, NewJob, Output, Progress, Source
 use mapae::job::retry::{Failure, Verdict};
 use mapae::job::{State, name::Class};
 use mapae::store::contract::{
-    AcceptError, Accepted, Beat, Claim, ControlError, EventFilter, JobFilter, LaneQuota, NewKey, Page,
-    Pruned, Retention, RingPlan, Scope, SettleError,
+    AcceptError, Accepted, Beat, Claim, ControlError, DOUBLINGS_MAX, EventFilter, JobFilter, LaneQuota,
+    NewKey, Page, Pruned, Retention, RingPlan, Scope, SettleError,
 };
 use serde_json::json;
 
@@ -1036,6 +1036,27 @@ async fn a_failure_is_kept_while_later_attempts_run() {
         bench.settle(&held.lease, retry()).await.unwrap();
         let failed = bench.claim(worker.holder(), id).await.job.failure.expect("it is kept");
         assert_eq!((failed.code, failed.attempt), (failure().code, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pointer_rung_in_vain_for_long_is_not_believed_for_longer_than_the_bound() {
+    everywhere(async |bench| {
+        let id = bench.accept(job()).await;
+        let again = RingPlan { again: Duration::from_secs(1), ..plan() };
+        // A broker that is down: rung over and over, and never confirmed.
+        for hint in 1..=30 {
+            let rung = bench.store.ring(&again).await.unwrap();
+            assert_eq!(rung.iter().map(|rung| rung.hint).collect::<Vec<_>>(), [hint]);
+            bench.harness.pass(Duration::from_secs(2)).await;
+        }
+        let age = Duration::from_secs(60);
+        bench.store.rung(&[(id, 30)], age).await.unwrap();
+        bench.harness.pass(age * (1 << DOUBLINGS_MAX) / 2).await;
+        assert_eq!(bench.ring().await, [], "believed for a while");
+        bench.harness.pass(age * (1 << DOUBLINGS_MAX)).await;
+        assert_eq!(bench.ring().await.len(), 1, "it may have been lost after all");
     })
     .await;
 }

@@ -11,8 +11,8 @@ use mapae::job::retry::Verdict;
 use mapae::job::timestamp::Timestamp;
 use mapae::job::{Effect, Life, Refused, State, Status, Step};
 use mapae::store::contract::{
-    AcceptError, Accepted, Beat, Claim, ControlError, EventFilter, Holding, JobFilter, LaneQuota, Page,
-    Retention, RingPlan, Scope, SettleError, Settlement,
+    AcceptError, Accepted, Beat, Claim, ControlError, DOUBLINGS_MAX, EventFilter, Holding, JobFilter,
+    LaneQuota, Page, Retention, RingPlan, Scope, SettleError, Settlement,
 };
 use serde_json::json;
 
@@ -289,7 +289,7 @@ impl Walk<'_> {
             if let Status::Pending { hint, ring_at } = &mut known.life.status
                 && *hint == *told
             {
-                *ring_at = now + age * (1 << (*told - 1));
+                *ring_at = now + age * (1 << (*told - 1).min(DOUBLINGS_MAX));
             }
         }
     }

@@ -1,0 +1,279 @@
+//! How PostgreSQL answers every statement of the store with a million jobs there: never by reading through a
+//! table that grows, and without touching more of it than the answer needs.
+//!
+//! The server itself tells the plan of each statement as it was run, with what it touched (auto_explain, as
+//! notices). Plans are generic ones: those that are kept for statements prepared once.
+
+use std::time::Duration;
+
+use mapae::job::State;
+use mapae::job::lease::{Holder, Lease, Token};
+use mapae::job::name::{IdempotencyKey, JobId, Kind, Lane, Owner};
+use mapae::job::record::{Checkpoint, NewJob, Output, Progress};
+use mapae::job::retry::{Failure, Verdict};
+use mapae::store::Postgres;
+use mapae::store::contract::{
+    Claim, EventFilter, Garbage, Holding, JobFilter, Join, LaneQuota, NewKey, Page, Retention, RingPlan,
+    Scope, Settlement, Store, WorkerReport,
+};
+use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection, Row};
+
+use crate::{heard, site};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn owner() -> Owner {
+    Owner::new("a").unwrap()
+}
+
+fn job() -> NewJob {
+    NewJob::new(owner(), Kind::new("test.echo").unwrap(), json!({ "n": 1 }))
+}
+
+fn lane() -> Lane {
+    job().lane()
+}
+
+async fn accepted(store: &dyn Store) -> JobId {
+    store.accept(job()).await.unwrap().id
+}
+
+async fn claimed(store: &dyn Store, holder: &Holder, id: JobId) -> Holding {
+    match store.claim(holder, &[(id, owner())], LONG).await.unwrap().pop() {
+        Some(Claim::Run(holding)) => *holding,
+        other => panic!("not claimed: {other:?}"),
+    }
+}
+
+/// Calls everything once, so that every statement has been run.
+pub(crate) async fn everything(store: &dyn Store) {
+    let id = accepted(store).await;
+    let mut keyed = job();
+    keyed.idempotency = Some((IdempotencyKey::new("k").unwrap(), [0; 32]));
+    store.accept(keyed.clone()).await.unwrap();
+    store.accept(NewJob { id: JobId::new(), ..keyed }).await.unwrap();
+    let join = Join { name: "w".into(), strict: true, kinds: vec![job().kind], slots: 4 };
+    let mut member = store.join(&join).await.unwrap();
+    let holder = member.holder().clone();
+    let plan = RingPlan { window: 1_010, again: LONG, max: 10 };
+    let rung = store.ring(&plan).await.unwrap();
+    let pointers: Vec<_> = rung.iter().map(|rung| (rung.job, rung.hint)).collect();
+    store.rung(&pointers, LONG).await.unwrap();
+    store.windows(1_000).await.unwrap();
+    store.next_due(LONG).await.unwrap();
+    let holding = claimed(store, &holder, id).await;
+    store.claim(&holder, &[(JobId::new(), owner())], LONG).await.unwrap();
+    store.claim_rung(&holder, &[LaneQuota { lane: lane(), max: 4 }], 4, LONG).await.unwrap();
+    member.beat(&[(id, holding.lease.token)], LONG, &WorkerReport::default()).await.unwrap();
+    store.progress(&holding.lease, &Progress { stage: "s".into(), done: 1, of: 2 }).await.unwrap();
+    let output = Output::Inline(json!(1));
+    let checkpoint = Checkpoint { stage: "s".into(), output: output.clone(), took: LONG };
+    store.checkpoint(&holding.lease, &checkpoint).await.unwrap();
+    store.checkpoints(id).await.unwrap();
+    let settlement = Settlement { lease: holding.lease, verdict: Verdict::Succeed, output: Some(output) };
+    store.settle(settlement.clone()).await.unwrap();
+    store.settle(settlement.clone()).await.unwrap();
+    let stolen = Lease { token: Token::random(), ..settlement.lease.clone() };
+    store.progress(&stolen, &Progress { stage: "s".into(), done: 1, of: 2 }).await.unwrap_err();
+    store.settle(Settlement { lease: stolen, ..settlement }).await.unwrap_err();
+    let failed = accepted(store).await;
+    let lease = claimed(store, &holder, failed).await.lease;
+    let verdict = Verdict::Fail { failure: Failure::terminal("damaged", "The file is damaged.") };
+    store.settle(Settlement { lease, verdict, output: None }).await.unwrap();
+    store.redrive(&Scope::All, failed).await.unwrap();
+    let cancelled = accepted(store).await;
+    store.cancel(&Scope::All, cancelled).await.unwrap();
+    store.cancel(&Scope::All, cancelled).await.unwrap_err();
+    store.delete(&Scope::All, cancelled).await.unwrap();
+    store.redrive(&Scope::All, cancelled).await.unwrap_err();
+    store.reap(10).await.unwrap();
+    store.expire(10).await.unwrap();
+    store.unsent(10).await.unwrap();
+    store.sent(&[(id, 1)]).await.unwrap();
+    store.prune(&Retention::default(), 10).await.unwrap();
+    store.garbage(10).await.unwrap();
+    store.swept(&[Garbage { file: "f".into(), since: Default::default() }]).await.unwrap();
+    store.referenced(&[format!("results/{id}/1/a.json")]).await.unwrap();
+    store.pause(&lane()).await.unwrap();
+    store.resume(&lane()).await.unwrap();
+    store.paused().await.unwrap();
+    store.workers().await.unwrap();
+    store.stats().await.unwrap();
+    store.last_position().await.unwrap();
+    let found = store.job(&Scope::All, id).await.unwrap().unwrap();
+    store.ahead(&found, 10).await.unwrap();
+    store.output(&Scope::All, id).await.unwrap();
+    for scope in [Scope::All, Scope::Owner(owner())] {
+        for job in [None, Some(id)] {
+            store.events(&scope, &EventFilter { job, ..EventFilter::default() }, 9).await.unwrap();
+        }
+        for after in [None, Some(id)] {
+            let page = Page { after, limit: 9 };
+            store.jobs(&scope, &JobFilter::default(), &page).await.unwrap();
+            for state in State::ALL {
+                let filter = JobFilter { state: Some(state), ..JobFilter::default() };
+                store.jobs(&scope, &filter, &page).await.unwrap();
+            }
+            let kind = Some(Kind::new("test.echo").unwrap());
+            let filter = JobFilter { state: Some(State::Pending), kind, text: Some("x".into()) };
+            store.jobs(&scope, &filter, &page).await.unwrap();
+        }
+    }
+    let key = NewKey { id: "k".into(), hash: [0; 32], owner: None, scopes: vec![], lifetime: None };
+    store.add_key(key).await.unwrap();
+    store.key(&[0; 32]).await.unwrap().unwrap();
+    store.keys().await.unwrap();
+    assert!(store.revoke_key("k").await.unwrap());
+    member.leave().await.unwrap();
+}
+
+/// A million jobs: most have ended, 100,000 wait unrung, of a thousand owners, 1,000 are rung, 500 run, every
+/// other of them under a lease that is over.
+const FILL: &str = "
+    insert into mapae.jobs (id, owner, kind, lane, priority, params, source, state, attempt, attempts_max,
+                            backoff_first_us, backoff_max_us, created_at, due_at, deadline, started_at, finished_at,
+                            holder, incarnation, token, leased_until, epoch, hint, turn, ring_at)
+    select (lpad(to_hex(1767225600000 + n), 12, '0') || '7' || substr(md5(n::text), 1, 3)
+            || '8' || substr(md5(n::text), 4, 15))::uuid,
+           'o' || n % 1000, 'test.echo', $1, 5, '{}',
+           jsonb_build_object('name', 'file ' || n || '.pdf', 'bytes', 1, 'sha256', '0', 'media_type', 'application/pdf',
+                              'file', 'originals/x'),
+           s.state, case s.state when 'pending' then 0 else 1 end, 3, 1, 1, at, at,
+           case when n % 10 = 0 and s.state <> 'pending' then at end, case when s.state <> 'pending' then at end,
+           case when s.state not in ('pending', 'running') then at end,
+           case s.state when 'running' then 'gone' end, case s.state when 'running' then gen_random_uuid() end,
+           case s.state when 'running' then gen_random_uuid() end,
+           case s.state when 'running' then now() + case n % 2 when 0 then 1 else -1 end * interval '1 hour' end,
+           1, case s.rung when true then 1 else 0 end, case s.rung when true then n end,
+           case s.rung when true then now() + interval '1 hour' end
+      from (select n, now() - (1000001 - n) * interval '1 second' / 10 as at,
+                   case when n > 999500 then 'running' when n > 898500 then 'pending'
+                        when n % 1000 = 1 then 'failed' when n % 1000 = 2 then 'stale' when n % 1000 = 3 then 'cancelled'
+                        else 'succeeded' end as state,
+                   n > 998500 and n <= 999500 as rung
+              from generate_series(1, 1000000) n) s
+";
+
+/// In an order in which each may refer to what is there.
+const FILL_REST: [&str; 3] = [
+    "insert into mapae.events (job, sequence, owner, kind, event, at, sent)
+     select id, 1, owner, kind, 'accepted', created_at, due_at < now() - interval '1 minute' from mapae.jobs order by id",
+    "insert into mapae.results (job, output, stored_at)
+     select id, '{\"inline\": 1}', finished_at from mapae.jobs where state = 'succeeded' order by id limit 400000",
+    "insert into mapae.checkpoints (job, stage, output, took_us, at)
+     select id, 's', '{\"inline\": 1}', 1, created_at from mapae.jobs order by id limit 200000",
+];
+
+async fn fill(connection: &mut PgConnection) {
+    // What a fault would cost is another filling: no log. Indexes are built at the end, in one go each.
+    for statement in [
+        "set session_replication_role = replica",
+        "set maintenance_work_mem = '256MB'",
+        "alter table mapae.results set unlogged",
+        "alter table mapae.checkpoints set unlogged",
+        "alter table mapae.events set unlogged",
+        "alter table mapae.jobs set unlogged",
+    ] {
+        connection.execute(statement).await.unwrap();
+    }
+    let indexes = sqlx::query(
+        "select indexname, indexdef from pg_indexes
+          where schemaname = 'mapae' and tablename in ('jobs', 'events') and indexname !~ '_pkey$'",
+    )
+    .fetch_all(&mut *connection)
+    .await
+    .unwrap();
+    for index in &indexes {
+        let drop = format!("drop index mapae.{}", index.get::<String, _>("indexname"));
+        connection.execute(sqlx::AssertSqlSafe(drop)).await.unwrap();
+    }
+    sqlx::query(FILL).bind(lane().to_string()).execute(&mut *connection).await.unwrap();
+    for statement in FILL_REST {
+        connection.execute(statement).await.unwrap();
+    }
+    for index in &indexes {
+        connection.execute(sqlx::AssertSqlSafe(index.get::<String, _>("indexdef"))).await.unwrap();
+    }
+    connection.execute("analyze").await.unwrap();
+}
+
+/// What each step of a plan touches, itself and all below it, in blocks; and what it reads through.
+fn look<'a>(step: &'a Value, scans: &mut Vec<&'a str>) -> u64 {
+    let relation = step["Relation Name"].as_str().unwrap_or_default();
+    let grows = ["jobs", "events", "results", "checkpoints"].contains(&relation);
+    if grows && step["Node Type"].as_str().is_some_and(|name| name.ends_with("Seq Scan")) {
+        scans.push(relation);
+    }
+    let blocks = |name: &str| step[name].as_u64().unwrap_or_default();
+    let own = blocks("Shared Hit Blocks") + blocks("Shared Read Blocks");
+    let below = step["Plans"].as_array().into_iter().flatten().map(|step| look(step, scans)).max();
+    own.max(below.unwrap_or_default())
+}
+
+/// Most blocks that a statement may touch: some dozens of rows, each in ten indexes of a few levels. A table of a
+/// million jobs has a hundred thousand.
+const BLOCKS_MAX: u64 = 2_000;
+
+/// Those that grow with what waits, not with what is there: a fair round goes past each of the thousand
+/// owners, and a list of what succeeded past all that waits, where that came last.
+const BLOCKS_MAX_WAITING: u64 = 8_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_reads_through_a_table_of_a_million_jobs() {
+    let Some(server) = site::postgres() else { return };
+    heard::listen();
+    let url = site::fresh(&server).await;
+    Postgres::open(&url, true).await.unwrap().migrate().await.unwrap();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    fill(&mut connection).await;
+    let name = url.rsplit('/').next().unwrap();
+    for setting in [
+        "session_preload_libraries = auto_explain",
+        "auto_explain.log_min_duration = 0",
+        "auto_explain.log_analyze = on",
+        "auto_explain.log_buffers = on",
+        "auto_explain.log_timing = off",
+        "auto_explain.log_format = json",
+        "auto_explain.log_level = notice",
+        "plan_cache_mode = force_generic_plan",
+    ] {
+        let statement = format!("alter database {name} set {setting}");
+        connection.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
+    }
+
+    let store = Postgres::open(&url, true).await.unwrap();
+    everything(&store).await;
+    let mut transaction = PgConnection::connect(&url).await.unwrap();
+    let mut transaction = transaction.begin().await.unwrap();
+    store.accept_in(&mut transaction, job()).await.unwrap();
+    transaction.commit().await.unwrap();
+    store.close().await;
+
+    let mut wrong = Vec::new();
+    let mut explained = 0;
+    for notice in heard::notices() {
+        let Some(at) = notice.find('{').filter(|_| notice.starts_with("duration: ")) else { continue };
+        let told: Value = serde_json::from_str(&notice[at..]).unwrap();
+        let statement = told["Query Text"].as_str().unwrap();
+        // Statistics count, and a text is looked for in everything that may have it.
+        let counts = statement.contains("group by state") || statement.contains("group by lane");
+        let searches = statement.contains("ilike");
+        if !statement.contains("mapae.") || counts || searches {
+            continue;
+        }
+        explained += 1;
+        let mut scans = Vec::new();
+        let blocks = look(&told["Plan"], &mut scans);
+        let waiting =
+            statement.contains("recursive owners") || statement.contains("j.state = 'succeeded' order by");
+        if !scans.is_empty() || blocks > if waiting { BLOCKS_MAX_WAITING } else { BLOCKS_MAX } {
+            wrong.push(format!("{blocks} blocks, reads through {scans:?}: {statement}\n{:#}", told["Plan"]));
+        }
+    }
+    connection.close().await.unwrap();
+    let mut connection = PgConnection::connect(&server).await.unwrap();
+    connection.execute(sqlx::AssertSqlSafe(format!("drop database {name} with (force)"))).await.unwrap();
+    assert!(explained > 80, "{explained} statements: were they all seen?");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}

@@ -1,0 +1,683 @@
+//! The worker where a broker delivers pointers, on a broker that is no better than it has to be, over every
+//! store and in both ways of settling.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use mapae::broker::contract::{Broker, IntakePlan, Pointer, Settle, Settling};
+use mapae::handler::{Context, Handlers};
+use mapae::job::State;
+use mapae::job::lease::Holder;
+use mapae::job::name::{JobId, Kind, Owner};
+use mapae::job::record::{NewJob, Output};
+use mapae::job::retry::Failure;
+use mapae::store;
+use mapae::store::contract::{Scope, Store};
+use mapae::store::memory::Memory;
+use mapae::worker::readiness::Phase;
+use mapae::worker::{IDLE_WAIT, WorkerHandle, WorkerPlan};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::site::{Database, PATIENCE, Site, databases, owner};
+use crate::unruly::{Moods, Unruly};
+
+const BOTH: [Settling; 2] = [Settling::AtFinish, Settling::AtClaim];
+
+/// More jobs than any test has.
+const ALL: usize = 1_000;
+
+/// Longer than any test.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// A store to stand on, with a hand on its leases.
+struct Ground {
+    name: &'static str,
+    store: Arc<dyn Store>,
+    memory: Option<Memory>,
+    database: Option<Database>,
+}
+
+async fn grounds() -> Vec<Ground> {
+    let memory = Memory::in_real_time();
+    let store = Arc::new(memory.clone());
+    let mut grounds = vec![Ground { name: "memory", store, memory: Some(memory), database: None }];
+    for database in databases().await {
+        let store = store::open(&database.url, false).await.unwrap();
+        store.migrate().await.unwrap();
+        grounds.push(Ground { name: database.name, store, memory: None, database: Some(database) });
+    }
+    grounds
+}
+
+/// Holds a law on every ground and in the given ways of settling, all at a time.
+async fn everywhere(ways: &[Settling], law: impl AsyncFn(&Ground, Settling)) {
+    for way in ways {
+        let grounds = grounds().await;
+        join_all(grounds.iter().map(async |ground| {
+            law(ground, *way).await;
+            eprintln!("held on {} {way:?}", ground.name);
+        }))
+        .await;
+    }
+}
+
+impl Ground {
+    /// The job's worker has not been heard of for too long, and a keeper has found out.
+    async fn lose_lease(&self, job: JobId) {
+        soon("the lease is lost", async || {
+            if let Some(memory) = &self.memory {
+                memory.advance(Duration::from_secs(30));
+            }
+            if let Some(database) = &self.database {
+                let text = match database.name {
+                    "sqlite" => "update jobs set leased_until = 0 where state = 'running'",
+                    _ => {
+                        "update mapae.jobs set leased_until = now() - interval '1 s' where state = 'running'"
+                    }
+                };
+                execute(&database.url, text).await;
+            }
+            // A heartbeat may come between, and then the lease lives.
+            self.store.reap(10).await.unwrap().iter().any(|(reaped, _)| *reaped == job).then_some(())
+        })
+        .await;
+    }
+}
+
+async fn execute(url: &str, statement: &'static str) {
+    use sqlx::Connection;
+    if url.starts_with("sqlite") {
+        let mut connection = sqlx::SqliteConnection::connect(url).await.unwrap();
+        sqlx::query(statement).execute(&mut connection).await.unwrap();
+    } else {
+        let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+        sqlx::query(statement).execute(&mut connection).await.unwrap();
+    }
+}
+
+/// Asks until there is an answer.
+async fn soon<T>(what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What the handlers of a test have seen, and the gate at which they wait.
+#[derive(Clone)]
+struct Watch {
+    seen: Arc<Mutex<Seen>>,
+    gate: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Seen {
+    order: Vec<JobId>,
+    running: BTreeSet<JobId>,
+    twice: Vec<JobId>,
+}
+
+impl Watch {
+    fn open() -> Self {
+        let watch = Self::shut();
+        watch.let_pass(ALL);
+        watch
+    }
+
+    /// Whoever runs waits, deaf to everything, until it is let pass.
+    fn shut() -> Self {
+        Self { seen: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
+    }
+
+    fn let_pass(&self, jobs: usize) {
+        self.gate.add_permits(jobs);
+    }
+
+    fn order(&self) -> Vec<JobId> {
+        self.seen.lock().unwrap().order.clone()
+    }
+
+    fn ended(&self) -> usize {
+        let seen = self.seen.lock().unwrap();
+        seen.order.len() - seen.running.len()
+    }
+
+    async fn until_running(&self, jobs: usize) {
+        soon("so many jobs run", async || (self.seen.lock().unwrap().running.len() == jobs).then_some(()))
+            .await;
+    }
+
+    /// A job succeeds at the attempt that its params name, with its own id.
+    fn handlers(&self) -> Handlers {
+        let mut handlers = Handlers::default();
+        let watch = self.clone();
+        handlers.add_fn("work", move |good_at: u32, ctx: Context| {
+            let watch = watch.clone();
+            async move {
+                let id = ctx.job().id;
+                let _running = Running::begin(&watch, id);
+                watch.gate.acquire().await.map_err(|_| Failure::cancelled())?.forget();
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                if ctx.job().attempt < good_at {
+                    return Err(Failure::retryable("not-yet", "Not yet."));
+                }
+                Ok(id.to_string())
+            }
+        });
+        handlers
+    }
+}
+
+struct Running {
+    watch: Watch,
+    id: JobId,
+}
+
+impl Running {
+    fn begin(watch: &Watch, id: JobId) -> Self {
+        let mut seen = watch.seen.lock().unwrap();
+        seen.order.push(id);
+        if !seen.running.insert(id) {
+            seen.twice.push(id);
+        }
+        Self { watch: watch.clone(), id }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.watch.seen.lock().unwrap().running.remove(&self.id);
+    }
+}
+
+/// A site on the ground with the broker, and a watch over its handlers.
+struct Stage {
+    site: Site,
+    broker: Unruly,
+    watch: Watch,
+}
+
+impl Stage {
+    fn new(ground: &Ground, broker: Unruly, watch: Watch, rescan_after: Duration) -> Self {
+        let site = Site::around(ground.store.clone(), Arc::new(broker.clone()), rescan_after);
+        Self { site, broker, watch }
+    }
+
+    async fn ensured(self) -> Self {
+        self.broker.ensure(&[lane()]).await.unwrap();
+        self
+    }
+
+    async fn worker(&self, change: impl FnOnce(&mut WorkerPlan)) -> WorkerHandle {
+        self.site.worker(self.watch.handlers(), change).await
+    }
+
+    async fn submit(&self, good_at: u32) -> JobId {
+        self.site.submit("work", json!(good_at), |_| {}).await
+    }
+
+    async fn submit_many(&self, jobs: usize) -> Vec<JobId> {
+        join_all((0..jobs).map(|_| self.submit(1))).await
+    }
+
+    /// Waits until every pointer of these jobs has been published.
+    async fn waiting(&self, entries: usize) {
+        soon("the pointers are there", async || (self.broker.depth().0 == entries).then_some(())).await;
+    }
+
+    fn count(&self, name: &'static str, label: &str) -> u64 {
+        self.site.parts.metrics.counts().get(&(name, label.to_owned())).copied().unwrap_or_default()
+    }
+
+    async fn counted(&self, name: &'static str, label: &str, count: u64) {
+        soon("it is counted", async || (self.count(name, label) >= count).then_some(())).await;
+    }
+
+    /// The job succeeded once, at this attempt, with its own result, and never ran twice at a time.
+    async fn succeeded(&self, id: JobId, attempt: u32) {
+        let job = self.site.ended(id).await;
+        assert_eq!((job.state, job.attempt, job.failure), (State::Succeeded, attempt, None));
+        let output = self.site.store().output(&Scope::All, id).await.unwrap();
+        assert_eq!(output, Some(Output::Inline(json!(id.to_string()))));
+        let story = self.site.story(id).await;
+        let times = |event: &str| story.iter().filter(|told| **told == event).count();
+        assert_eq!((times("claimed"), times("succeeded")), (attempt as usize, 1), "{story:?}");
+        assert_eq!(self.watch.seen.lock().unwrap().twice, [], "ran twice at a time");
+    }
+
+    /// Nothing waits and nothing is left unacknowledged. Entries that were left are idle by now.
+    async fn broker_is_empty(&self) {
+        soon("the broker is empty", async || {
+            self.broker.pass(Duration::from_secs(1));
+            (self.broker.depth() == (0, 0)).then_some(())
+        })
+        .await;
+    }
+}
+
+fn lane() -> mapae::job::name::Lane {
+    NewJob::new(owner(), Kind::new("work").unwrap(), Value::Null).lane()
+}
+
+fn pointer_to(job: JobId, owner: Owner) -> Vec<u8> {
+    Pointer::new(job, owner, Kind::new("work").unwrap(), 1, None).encode()
+}
+
+fn named(name: &'static str) -> impl FnOnce(&mut WorkerPlan) {
+    move |plan| plan.name = name.into()
+}
+
+fn sized(slots: usize, prefetch: usize) -> impl FnOnce(&mut WorkerPlan) {
+    move |plan| {
+        plan.slots = slots;
+        plan.prefetch = prefetch;
+    }
+}
+
+/// Looks for orphans every other second.
+fn watchful(name: &'static str) -> impl FnOnce(&mut WorkerPlan) {
+    move |plan| {
+        plan.name = name.into();
+        plan.timing.lease = Duration::from_secs(8);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_the_broker_does_every_job_succeeds_exactly_once() {
+    let moods =
+        Moods { lose: 10, double: 25, delay: 30, garble: 5, refuse: 5, unknown: 5, fail_read: 5, forget: 10 };
+    everywhere(&BOTH, async |ground, way| {
+        let broker = Unruly::new(way, moods, 1);
+        let mut stage = Stage::new(ground, broker, Watch::open(), Duration::from_millis(300)).ensured().await;
+        stage.site.keep();
+        let mut workers = vec![stage.worker(watchful("one")).await, stage.worker(watchful("two")).await];
+        let mut jobs = Vec::new();
+        for number in 0..40 {
+            let good_at = 1 + number % 3;
+            jobs.push((stage.submit(good_at).await, good_at));
+            if number == 10 {
+                stage.broker.inject(&lane(), b"\xffgarbage".to_vec());
+                stage.broker.inject(&lane(), pointer_to(jobs[0].0, Owner::new("other").unwrap()));
+                stage.broker.inject(&lane(), pointer_to(JobId::new(), owner()));
+            }
+            if number == 20 {
+                stage.broker.wipe();
+            }
+            if number == 30 {
+                workers.remove(0).drain().await;
+                workers.push(stage.worker(watchful("three")).await);
+            }
+        }
+        for (id, good_at) in jobs {
+            stage.succeeded(id, good_at).await;
+        }
+        stage.broker_is_empty().await;
+        let parked = stage.broker.parked().len() as u64;
+        assert!(stage.count("mapae_deliveries_total", "foreign") >= parked);
+        for worker in workers {
+            worker.drain().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rescan_and_keeper_the_pending_list_brings_every_job_to_its_end() {
+    let moods = Moods { double: 30, delay: 30, fail_read: 5, forget: 20, ..Moods::default() };
+    everywhere(&[Settling::AtFinish], async |ground, way| {
+        let stage = Stage::new(ground, Unruly::new(way, moods, 3), Watch::shut(), NEVER).ensured().await;
+        let jobs = stage.submit_many(12).await;
+        // Dies in the middle of four jobs and with others read.
+        let short = |plan: &mut WorkerPlan| plan.timing.lease = Duration::from_secs(2);
+        crash(&stage, short, 4).await;
+        stage.watch.let_pass(ALL);
+        let other = stage
+            .worker(|plan| {
+                short(plan);
+                plan.name = "other".into();
+            })
+            .await;
+        for id in jobs {
+            let job = stage.site.ended(id).await;
+            assert_eq!(job.state, State::Succeeded);
+            stage.succeeded(id, job.attempt).await;
+            assert!(job.attempt <= 2, "one crash costs one attempt at most");
+        }
+        stage.broker_is_empty().await;
+        other.drain().await;
+    })
+    .await;
+}
+
+/// A worker of its own runtime that ends without a word while `running` of its jobs run.
+async fn crash(stage: &Stage, change: impl FnOnce(&mut WorkerPlan), running: usize) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let mut plan = crate::site::plan("w");
+    change(&mut plan);
+    let (parts, handlers) = (stage.site.parts.clone(), stage.watch.handlers());
+    let starting = runtime.spawn(async move {
+        mapae::worker::start(parts, handlers, plan, tokio_util::sync::CancellationToken::new()).await.unwrap()
+    });
+    let worker = starting.await.unwrap();
+    stage.watch.until_running(running).await;
+    drop(worker);
+    runtime.shutdown_background();
+    stage.watch.until_running(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_loses_everything_delays_and_loses_nothing() {
+    everywhere(&BOTH, async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 4);
+        let mut stage = Stage::new(ground, broker, Watch::shut(), Duration::from_millis(200)).ensured().await;
+        stage.site.keep();
+        let worker = stage.worker(sized(2, 2)).await;
+        let mut readiness = worker.readiness();
+        let jobs = stage.submit_many(10).await;
+        stage.watch.until_running(2).await;
+        for _ in 0..2 {
+            let ready = readiness.wait_for(|now| now.phase == Phase::Consuming);
+            tokio::time::timeout(PATIENCE, ready).await.expect("ready").unwrap();
+            stage.broker.wipe();
+            // Read in vain: with its slots busy a worker has no need to see the broker for a while.
+            stage.watch.let_pass(2);
+            let red = readiness.wait_for(|now| now.phase != Phase::Consuming);
+            tokio::time::timeout(PATIENCE, red).await.expect("not ready").unwrap();
+        }
+        stage.watch.let_pass(ALL);
+        for id in jobs {
+            stage.succeeded(id, 1).await;
+        }
+        stage.broker_is_empty().await;
+        assert_eq!(readiness.borrow().phase, Phase::Consuming, "ready again without a restart");
+        worker.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_lost_its_lease_acknowledges_nothing() {
+    everywhere(&[Settling::AtFinish], async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 5);
+        let mut stage = Stage::new(ground, broker, Watch::shut(), NEVER).ensured().await;
+        let first = stage.worker(sized(1, 0)).await;
+        let id = stage.submit(1).await;
+        stage.watch.until_running(1).await;
+        let [entry] = stage.broker.pending()[..] else { panic!("one entry is unacknowledged") };
+
+        ground.lose_lease(id).await;
+        stage.counted("mapae_lease_lost_total", "work", 1).await;
+        assert!(stage.broker.pending().contains(&entry), "not acknowledged");
+        assert_eq!(stage.broker.settled_by(first.holder()), []);
+
+        stage.watch.let_pass(ALL);
+        stage.site.keep();
+        assert_eq!(stage.site.ended(id).await.attempt, 2);
+        assert_eq!(stage.site.story(id).await, ["accepted", "claimed", "lost", "claimed", "succeeded"]);
+        first.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_pointer_is_left_at_finish_and_acknowledged_at_claim() {
+    everywhere(&BOTH, async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 6);
+        let stage = Stage::new(ground, broker, Watch::shut(), NEVER).ensured().await;
+        let worker = stage.worker(watchful("w")).await;
+        let id = stage.submit(1).await;
+        stage.watch.until_running(1).await;
+
+        let again = stage.broker.inject(&lane(), pointer_to(id, owner()));
+        stage.counted("mapae_deliveries_total", "busy", 1).await;
+        if way == Settling::AtFinish {
+            assert!(stage.broker.pending().contains(&again), "it comes again once the lease can be taken");
+            assert_eq!(stage.broker.settled_by(worker.holder()), []);
+        } else {
+            soon("acknowledged", async || (!stage.broker.pending().contains(&again)).then_some(())).await;
+            assert!(stage.broker.settled_by(worker.holder()).contains(&(again, Settle::Drop)));
+        }
+
+        stage.watch.let_pass(ALL);
+        stage.succeeded(id, 1).await;
+        stage.broker_is_empty().await;
+        worker.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_ours_to_read_is_kept_apart_and_counted() {
+    everywhere(&BOTH, async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 7);
+        let stage = Stage::new(ground, broker, Watch::shut(), NEVER).ensured().await;
+        let worker = stage.worker(|_| {}).await;
+        let id = stage.submit(1).await;
+        stage.watch.until_running(1).await;
+        stage.broker.inject(&lane(), b"not a pointer".to_vec());
+        stage.broker.inject(&lane(), vec![b' '; Pointer::BYTES_MAX + 1]);
+        stage.broker.inject(&lane(), pointer_to(id, Owner::new("other").unwrap()));
+        stage.counted("mapae_deliveries_total", "foreign", 3).await;
+        stage.broker.inject(&lane(), pointer_to(JobId::new(), owner()));
+        stage.counted("mapae_deliveries_total", "stale", 1).await;
+
+        stage.watch.let_pass(1);
+        stage.succeeded(id, 1).await;
+        stage.broker_is_empty().await;
+        let mut parked = stage.broker.parked();
+        parked.sort_unstable();
+        assert_eq!(
+            parked,
+            ["not a pointer", "not a pointer", "owner differs"],
+            "the unknown job's is dropped"
+        );
+        assert_eq!(stage.count("mapae_deliveries_total", "foreign"), 3);
+        worker.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_holds_no_more_than_its_slots_and_prefetch() {
+    everywhere(&BOTH, async |ground, way| {
+        let broker = Unruly::new(way, Moods { delay: 30, ..Moods::default() }, 8);
+        let stage = Stage::new(ground, broker, Watch::shut(), NEVER).ensured().await;
+        let worker = stage.worker(sized(2, 3)).await;
+        let jobs = stage.submit_many(20).await;
+        let unstarted = if way == Settling::AtFinish { 5 } else { 3 };
+        soon("it reads ahead", async || (stage.broker.depth().1 == unstarted).then_some(())).await;
+        // Reading goes on as jobs end.
+        for ended in (4..=20).step_by(4) {
+            stage.watch.let_pass(4);
+            soon("they end", async || (stage.watch.ended() == ended).then_some(())).await;
+        }
+        for id in jobs {
+            stage.succeeded(id, 1).await;
+        }
+        assert!(stage.broker.held_most() <= 5, "held {}", stage.broker.held_most());
+        worker.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_hands_back_what_has_not_started() {
+    everywhere(&BOTH, async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 9);
+        let stage = Stage::new(ground, broker, Watch::shut(), NEVER).ensured().await;
+        let worker = stage.worker(sized(1, 3)).await;
+        let jobs = stage.submit_many(4).await;
+        stage.watch.until_running(1).await;
+        let read = if way == Settling::AtFinish { 4 } else { 3 };
+        soon("all are read", async || (stage.broker.depth() == (0, read)).then_some(())).await;
+
+        let draining = tokio::spawn(worker.drain());
+        // At once, while the one that runs goes on.
+        stage.waiting(3).await;
+        assert_eq!(stage.watch.order().len(), 1, "nothing starts any more");
+        stage.watch.let_pass(ALL);
+        tokio::time::timeout(PATIENCE, draining).await.expect("drains").unwrap();
+
+        let mut attempts = Vec::new();
+        for id in &jobs {
+            attempts.push(stage.site.job(*id).await.attempt);
+        }
+        attempts.sort_unstable();
+        assert_eq!(attempts, [0, 0, 0, 1]);
+        let next = stage.worker(named("next")).await;
+        for id in jobs {
+            stage.succeeded(id, 1).await;
+        }
+        stage.broker_is_empty().await;
+        next.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_earlier_life_left_comes_before_anything_new() {
+    everywhere(&[Settling::AtFinish], async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 10);
+        let stage = Stage::new(ground, broker, Watch::open(), NEVER).ensured().await;
+        let left = stage.submit_many(12).await;
+        stage.waiting(12).await;
+        let plan = IntakePlan { lanes: vec![lane()], consumer: Holder::new("w"), take_over_idle: NEVER };
+        let earlier = stage.broker.open(&plan).await.unwrap();
+        assert_eq!(earlier.next(100, Duration::ZERO).await.unwrap().len(), 12);
+        drop(earlier);
+        let new = stage.submit_many(6).await;
+        stage.waiting(6).await;
+
+        let worker = stage.worker(sized(1, 1)).await;
+        for id in left.iter().chain(&new) {
+            stage.succeeded(*id, 1).await;
+        }
+        let first: BTreeSet<JobId> = stage.watch.order()[..12].iter().copied().collect();
+        assert_eq!(first, left.into_iter().collect());
+        worker.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_fail_make_it_unready_and_reads_that_work_ready_again() {
+    everywhere(&BOTH, async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 11);
+        let stage = Stage::new(ground, broker, Watch::open(), NEVER).ensured().await;
+        let worker = stage.worker(|_| {}).await;
+        let mut readiness = worker.readiness();
+        let mut phase = async |wanted: Phase| {
+            let reached = readiness.wait_for(|now| now.phase == wanted);
+            let now = *tokio::time::timeout(PATIENCE, reached).await.expect("bounded").unwrap();
+            now.failures_in_a_row
+        };
+        phase(Phase::Consuming).await;
+        stage.broker.fail_reads(true);
+        assert!(phase(Phase::Unhealthy).await >= 3, "one hiccup is not enough");
+        stage.broker.fail_reads(false);
+        assert_eq!(phase(Phase::Consuming).await, 0);
+        let id = stage.submit(1).await;
+        stage.succeeded(id, 1).await;
+        worker.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_for_orphans_that_fails_is_a_failed_read_and_loses_nothing_that_was_read() {
+    everywhere(&[Settling::AtFinish], async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 12);
+        let stage = Stage::new(ground, broker, Watch::shut(), NEVER).ensured().await;
+        // A look every 150 ms; room for one more than there is.
+        let worker = stage
+            .worker(|plan| {
+                sized(1, 3)(plan);
+                plan.timing.lease = Duration::from_millis(500);
+                plan.timing.heartbeat = Duration::from_millis(50);
+            })
+            .await;
+        let jobs = stage.submit_many(3).await;
+        stage.watch.until_running(1).await;
+        soon("all are read", async || (stage.broker.depth() == (0, 3)).then_some(())).await;
+        let mut readiness = worker.readiness();
+        let before = stage.broker.failed_reads();
+        stage.broker.fail_reads(true);
+        soon("looks fail", async || (stage.broker.failed_reads() >= before + 4).then_some(())).await;
+        assert_eq!(readiness.borrow_and_update().phase, Phase::Unhealthy, "not started over");
+        // What was read before can run although nothing can be read.
+        stage.watch.let_pass(ALL);
+        for id in jobs {
+            stage.site.ended(id).await;
+        }
+        worker.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pointer_that_waits_is_not_taken_in_twice() {
+    everywhere(&[Settling::AtFinish], async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 13);
+        let stage = Stage::new(ground, broker, Watch::shut(), NEVER).ensured().await;
+        let worker = stage
+            .worker(|plan| {
+                sized(1, 4)(plan);
+                plan.timing.lease = Duration::from_secs(2);
+            })
+            .await;
+        let jobs = stage.submit_many(3).await;
+        stage.watch.until_running(1).await;
+        soon("all are read", async || (stage.broker.depth() == (0, 3)).then_some(())).await;
+        stage.broker.pass(NEVER / 2);
+        soon("they are offered again", async || (stage.broker.offered_again() >= 2).then_some(())).await;
+
+        stage.watch.let_pass(ALL);
+        for id in jobs {
+            stage.succeeded(id, 1).await;
+        }
+        stage.broker_is_empty().await;
+        assert_eq!(stage.count("mapae_deliveries_total", "run"), 3);
+        assert_eq!(stage.count("mapae_deliveries_total", "finished"), 0);
+        worker.drain().await;
+    })
+    .await;
+}
+
+/// On a clock that goes on only while everything waits.
+#[tokio::test(start_paused = true)]
+async fn a_worker_without_prefetch_reads_on_as_soon_as_a_job_is_settled() {
+    let memory = Memory::in_real_time();
+    let store = Arc::new(memory.clone());
+    let ground = Ground { name: "memory", store, memory: Some(memory), database: None };
+    let broker = Unruly::new(Settling::AtFinish, Moods::default(), 15);
+    let stage = Stage::new(&ground, broker, Watch::open(), NEVER).ensured().await;
+    let jobs = stage.submit_many(20).await;
+    stage.waiting(20).await;
+    let worker = stage.worker(sized(1, 0)).await;
+    stage.watch.until_running(1).await;
+    let began = tokio::time::Instant::now();
+    for id in jobs {
+        stage.succeeded(id, 1).await;
+    }
+    assert!(began.elapsed() < IDLE_WAIT, "waited for nothing: {:?}", began.elapsed());
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_does_not_answer_does_not_hold_up_draining() {
+    everywhere(&BOTH, async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 14);
+        let stage = Stage::new(ground, broker, Watch::open(), NEVER);
+        stage.broker.fall_silent();
+        let worker = stage.worker(|_| {}).await;
+        tokio::time::timeout(PATIENCE, worker.drain()).await.expect("drains");
+    })
+    .await;
+}
