@@ -5,6 +5,7 @@
 
 mod accept;
 mod blob;
+mod faults;
 mod keeper;
 mod model;
 mod order;
