@@ -136,10 +136,21 @@ async fn an_outcome_that_the_database_refuses_ends_its_job() {
     }
 }
 
-/// A receiver that tells of the first event it is given, and then behaves badly.
+/// A receiver that tells when it is given an event, and then behaves badly.
+#[derive(Clone, Default)]
 struct Bad {
     asked: Arc<Notify>,
+    given_up: Arc<AtomicU32>,
     panics: bool,
+}
+
+/// Counts when it goes.
+struct GivenUp(Arc<AtomicU32>);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 #[async_trait]
@@ -147,6 +158,7 @@ impl EventSink for Bad {
     async fn send(&self, _: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.asked.notify_one();
         assert!(!self.panics, "a receiver's own fault");
+        let _given_up = GivenUp(self.given_up.clone());
         std::future::pending().await
     }
 }
@@ -160,18 +172,18 @@ async fn a_receiver_of_events_that_hangs_or_panics_stops_no_ring_and_no_reap() {
             let mut handlers = Handlers::default();
             handlers.add_fn("k", |_: Value, _: Context| async move { Ok(()) });
             let worker = site.worker(handlers, |_| {}).await;
-            let asked = Arc::new(Notify::new());
+            let receiver = Bad { panics, ..Bad::default() };
             let keeper = keeper::start(
                 site.parts.clone(),
                 KeeperPlan {
                     window: site.window.clone(),
                     rescan_after: Duration::from_secs(60),
                     retention: Retention::default(),
-                    sink: Some(Arc::new(Bad { asked: asked.clone(), panics })),
+                    sink: Some(Arc::new(receiver.clone())),
                 },
             );
             site.store().accept(new()).await.unwrap();
-            within("the receiver is asked", asked.notified()).await;
+            within("the receiver is asked", receiver.asked.notified()).await;
 
             // Nothing but a keeper rings for a job that was accepted by the store alone, or ends the
             // lease of a worker that is gone.
@@ -184,6 +196,7 @@ async fn a_receiver_of_events_that_hangs_or_panics_stops_no_ring_and_no_reap() {
 
             assert_eq!(site.ended(rung).await.state, State::Succeeded, "{} {panics}", database.name);
             assert_eq!(site.ended(abandoned).await.failure.unwrap().code, "worker-lost");
+            assert_eq!(receiver.given_up.load(Ordering::SeqCst), 0, "it still has its first event");
             worker.drain().await;
             // A receiver that hangs is waited for as long as its patience, which is nothing to a test.
             drop(keeper);
@@ -321,7 +334,12 @@ async fn losing_every_session_at_once_takes_no_live_lease_and_keeps_no_dead_one(
     let database = at(&fresh(&server).await);
     let site = Site::new(&database).await;
     let gate = Arc::new(Semaphore::new(0));
-    let worker = site.worker(gated(&gate, &Arc::default()), |plan| plan.timing.lease = LONG).await;
+    // Keepers look many times before this worker can show itself again.
+    let rare = |plan: &mut WorkerPlan| {
+        plan.timing.lease = LONG;
+        plan.timing.heartbeat = Duration::from_secs(5);
+    };
+    let worker = site.worker(gated(&gate, &Arc::default()), rare).await;
     let live = site.submit("gated", Value::Null, |job| job.retry.attempts = 1).await;
     site.job_when(live, |job| job.state == State::Running).await;
     let dying = site.store().join(&strict("dying", "other")).await.unwrap();
