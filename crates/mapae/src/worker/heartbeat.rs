@@ -303,6 +303,7 @@ fn give_up_expired(pulse: &Pulse) {
 mod tests {
     use super::*;
     use crate::job::timestamp::Timestamp;
+    use crate::store::memory::Memory;
 
     fn lease() -> Lease {
         Lease { job: JobId::new(), token: Token::random(), epoch: 1, until: Timestamp::default() }
@@ -319,6 +320,24 @@ mod tests {
         assert_eq!(held.until(lease.token), None, "a lease given up is not believed in again");
         held.answered(now, length, &[(lease.job, lease.token)], &[Beat::Renewed { cancel_asked: false }]);
         assert_eq!(held.until(lease.token), None, "not even when an answer comes late");
+    }
+
+    #[test]
+    fn a_lease_that_ends_before_the_next_heartbeat_could_be_answered_is_given_up_now() {
+        let pulse = Pulse {
+            store: Arc::new(Memory::new()),
+            timing: Timing::default(),
+            held: Held::default(),
+            report: watch::Sender::new(WorkerReport::default()).subscribe(),
+            readiness: watch::Sender::new(Readiness::default()),
+            intake: watch::Sender::new(None).subscribe(),
+        };
+        let (ending, fresh, now) = (lease(), lease(), Instant::now());
+        pulse.held.take(&ending, now, pulse.timing.heartbeat, None);
+        pulse.held.take(&fresh, now, pulse.timing.lease * 100, None);
+        give_up_expired(&pulse);
+        assert_eq!(pulse.held.until(ending.token), None);
+        assert!(pulse.held.until(fresh.token).is_some());
     }
 
     #[test]

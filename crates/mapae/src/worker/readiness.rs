@@ -151,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_read_that_hangs_makes_it_unready_though_heartbeats_go_on() {
-        let later = Instant::now() + 3 * WAIT;
         let readiness = after(&[Signal::Ensured, Signal::Recovered, Signal::ReadOk]);
+        let later = Instant::now() + 3 * WAIT;
         let beating = Readiness { last_beat: Some(later), ..readiness };
         assert_eq!(beating.unready(later, WAIT, LEASE), Some("the last read is too long ago"));
     }

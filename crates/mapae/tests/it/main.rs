@@ -7,6 +7,7 @@ mod accept;
 mod blob;
 mod context;
 mod explain;
+mod faults;
 mod heard;
 mod keeper;
 mod model;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use mapae::job::event::{Event, EventKind, Position};
-use mapae::job::lease::Holder;
+use mapae::job::lease::{Holder, Token};
 use mapae::job::name::{IdempotencyKey, JobId, Lane, Priority};
 use mapae::job::record::{Checkpoint, FirstRing, NewJob, Output, Progress, Source};
 use mapae::job::retry::{Failure, Verdict};
@@ -85,6 +85,30 @@ async fn a_worker_that_lost_its_lease_cannot_settle() {
         assert_eq!(lost(bench.settle(&first.lease, Verdict::Succeed).await), Some(State::Succeeded));
         let told = bench.kinds_told(id).await;
         assert_eq!(told, ["accepted", "claimed", "lost", "claimed", "succeeded"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_heartbeat_with_a_token_that_is_not_the_rows_extends_nothing() {
+    everywhere(async |bench| {
+        let id = bench.accept(job()).await;
+        let (mut frozen, mut other) = (bench.join("frozen").await, bench.join("other").await);
+        let first = bench.claim(frozen.holder(), id).await;
+        bench.harness.pass(LEASE).await;
+        let second = bench.claim(other.holder(), id).await;
+
+        for token in [first.lease.token, Token::random()] {
+            assert_eq!(beat(&mut *frozen, &[(id, token)], 100 * LEASE).await, [Beat::Lost]);
+            assert_eq!(beat(&mut *other, &[(id, token)], 100 * LEASE).await, [Beat::Lost]);
+        }
+        bench.harness.pass(LEASE).await;
+        assert_eq!(
+            bench.store.reap(10).await.unwrap(),
+            [(id, kind("analyze"))],
+            "it ends when it would have"
+        );
+        assert_eq!(lost(bench.settle(&second.lease, Verdict::Succeed).await), Some(State::Pending));
     })
     .await;
 }

@@ -1,0 +1,65 @@
+//! A line to a server that can go dead: what is open stays open and carries nothing, as when a host has
+//! lost power or a firewall has forgotten a connection. Neither end is told.
+
+use std::str::FromStr;
+
+use sqlx::ConnectOptions;
+use sqlx::postgres::PgConnectOptions;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+pub(crate) struct Line {
+    /// The server's address over this line.
+    pub(crate) url: String,
+    cut: watch::Sender<Cut>,
+}
+
+/// Connections are numbered as they come: what is below a number has met that fate.
+#[derive(Clone, Copy, Default)]
+struct Cut {
+    opened: usize,
+    dead: usize,
+    hung_up: usize,
+}
+
+impl Line {
+    pub(crate) async fn to(url: &str) -> Self {
+        let options = PgConnectOptions::from_str(url).unwrap();
+        let server = (options.get_host().to_owned(), options.get_port());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let url = options.host("127.0.0.1").port(port).to_url_lossy().to_string();
+        let cut = watch::Sender::new(Cut::default());
+        tokio::spawn(lay(listener, server, cut.clone()));
+        Self { url, cut }
+    }
+
+    /// Every open connection is dead from now on. New ones pass.
+    pub(crate) fn freeze(&self) {
+        self.cut.send_modify(|cut| cut.dead = cut.opened);
+    }
+
+    /// Both ends learn that the dead connections are gone.
+    pub(crate) fn hang_up(&self) {
+        self.cut.send_modify(|cut| cut.hung_up = cut.dead);
+    }
+}
+
+async fn lay(listener: TcpListener, server: (String, u16), cut: watch::Sender<Cut>) {
+    loop {
+        let (client, _) = listener.accept().await.unwrap();
+        let server = TcpStream::connect(server.clone()).await.unwrap();
+        let number = cut.borrow().opened;
+        cut.send_modify(|cut| cut.opened += 1);
+        tokio::spawn(carry(number, client, server, cut.subscribe()));
+    }
+}
+
+async fn carry(number: usize, mut client: TcpStream, mut server: TcpStream, mut cut: watch::Receiver<Cut>) {
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => return,
+        _ = cut.wait_for(|cut| number < cut.dead) => {}
+    }
+    // Both ends stay open, unread, until somebody hangs up; a test that ends does.
+    let _ = cut.wait_for(|cut| number < cut.hung_up).await;
+}
