@@ -229,6 +229,7 @@ impl Worker {
     /// Brings the report that the next heartbeat carries up to date.
     fn tell(&self) {
         let report = WorkerReport {
+            heartbeat_ms: u64::try_from(self.plan.timing.heartbeat.as_millis()).unwrap_or(u64::MAX),
             phase: self.readiness.borrow().phase.as_str().into(),
             busy: u32::try_from(self.slots.busy()).unwrap_or(u32::MAX),
             waiting: slots::waiting(&self.lanes, &self.slots.left()),

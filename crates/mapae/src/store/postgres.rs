@@ -13,13 +13,15 @@ mod member;
 mod run;
 mod view;
 
+use std::collections::HashMap;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Executor, PgConnection, Row};
+use uuid::Uuid;
 
 use self::ask::Ask;
 use super::batch::Batcher;
@@ -70,6 +72,8 @@ pub struct Postgres {
     views: PgPool,
     options: PgConnectOptions,
     outbox: bool,
+    /// Workers whose presence is missing, and since when this process has seen that.
+    absences: Arc<Mutex<HashMap<Uuid, Instant>>>,
     accepts: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     /// Apart, because a key may be held by a transaction that is still open.
     keyed: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
@@ -115,6 +119,7 @@ impl Postgres {
             views,
             options,
             outbox,
+            absences: Arc::default(),
         })
     }
 

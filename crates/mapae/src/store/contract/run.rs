@@ -103,6 +103,9 @@ pub struct WorkerReport {
     /// The worker's life: `consuming`, `draining` …
     pub phase: String,
     pub busy: u32,
+    /// How often it tells of itself; 0 where it has not said.
+    #[serde(default)]
+    pub heartbeat_ms: u64,
     /// Kinds that wait here although due, each with the resource it waits for.
     pub waiting: Vec<(Kind, String)>,
 }

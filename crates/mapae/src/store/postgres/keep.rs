@@ -1,6 +1,8 @@
 //! The keeper's statements: ring, reap, expire, send, prune.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sqlx::Row;
@@ -22,6 +24,9 @@ use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
 const OWNERS_MAX: i64 = 64;
+
+/// How much longer than a heartbeat a presence may take to be back.
+const RETURN: Duration = Duration::from_secs(2);
 
 /// The end of both ways to ring: what is `taken (id, owner, due_at)` gets its turn. Binds $1 lane, $3 again.
 macro_rules! take_turns {
@@ -145,18 +150,13 @@ impl Keep for Postgres {
     }
 
     async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError> {
-        // A holder is gone when nobody holds the lock of its life. That every lock is free at once (a
-        // restart, a fail-over, a pooler that dropped all sessions) proves nothing, so the absence counts
-        // only for a worker that has told of itself while this very session stood, or that has been silent
-        // for longer than any heartbeat may take.
+        let gone = self.gone().await?;
         let rows = sqlx::query(
             "
             with gone as (
                 select w.incarnation
                   from mapae.workers w
-                 where w.presence is not null
-                   and (w.seen_at > (select backend_start from pg_stat_activity where pid = pg_backend_pid())
-                        or w.seen_at < now() - $6 * interval '1 microsecond')
+                 where w.incarnation = any($6)
                    and not exists (
                        select from pg_locks l
                         where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
@@ -215,7 +215,7 @@ impl Keep for Postgres {
         .bind(serde_json::json!(Failure::cancelled()))
         .bind(serde_json::json!(Failure::lost()))
         .bind(serde_json::json!(Failure::overdue()))
-        .bind(as_micros(2 * HEARTBEAT_MAX))
+        .bind(gone)
         .rows(&self.pool)
         .await?;
         rows.iter()
@@ -403,6 +403,50 @@ impl Keep for Postgres {
 }
 
 impl Postgres {
+    /// The lives of workers that have ended: nobody holds their lock.
+    ///
+    /// That all locks are free at once (a restart, a fail-over, a pooler that dropped every session) proves
+    /// nothing, so an absence counts at once only where the worker told of itself while this very session
+    /// stood. Otherwise it has to last, with this database answering all the while, for longer than a
+    /// worker that lives takes to show itself again.
+    async fn gone(&self) -> Result<Vec<Uuid>, StoreError> {
+        let lock = || self.absences.lock().unwrap_or_else(PoisonError::into_inner);
+        // Taken away until this look has succeeded: an outage begins the count anew.
+        let before = std::mem::take(&mut *lock());
+        let rows = sqlx::query(
+            "
+            select w.incarnation, coalesce((w.report->>'heartbeat_ms')::bigint, 0) as heartbeat_ms,
+                   w.seen_at > (select backend_start from pg_stat_activity where pid = pg_backend_pid()) as witnessed
+              from mapae.workers w
+             where w.presence is not null
+               and not exists (
+                   select from pg_locks l
+                    where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+                      and l.database = (select oid from pg_database where datname = current_database())
+                      and l.classid::bigint = (w.presence >> 32) & 4294967295
+                      and l.objid::bigint = w.presence & 4294967295)
+            ",
+        )
+        .rows(&self.pool)
+        .await?;
+        let mut absences = HashMap::with_capacity(rows.len());
+        let mut gone = Vec::new();
+        for row in rows {
+            let life: Uuid = row.try_get("incarnation")?;
+            let since = before.get(&life).copied().unwrap_or_else(Instant::now);
+            let heartbeat = match Duration::from_millis(big(row.try_get("heartbeat_ms")?)?) {
+                Duration::ZERO => HEARTBEAT_MAX,
+                told => told.min(HEARTBEAT_MAX),
+            };
+            if row.try_get("witnessed")? || since.elapsed() > heartbeat + RETURN {
+                gone.push(life);
+            }
+            absences.insert(life, since);
+        }
+        *lock() = absences;
+        Ok(gone)
+    }
+
     /// T8: rows rung before whose time has come again. They are in their windows already.
     async fn ring_again(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
         let rows = sqlx::query(
