@@ -69,6 +69,11 @@ impl Window {
         Some(*last)
     }
 
+    /// Nothing was waiting when it was last measured, and nothing was taken since.
+    pub fn is_empty(&self) -> bool {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// What the store counted; in lanes not named nothing waits.
     pub fn measured(&self, windows: Vec<LaneWindow>) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,10 +10,11 @@
 //! | duty | every | |
 //! |---|---|---|
 //! | bell | 200 ms, or when the next job is due | T2: ring what is due |
-//! | leases | 500 ms | T7, deadlines, T8: ring again, measure the windows |
+//! | leases | 500 ms | T7, the windows; each 2 s deadlines and T8, ringing again |
 //! | events | 500 ms | T12 |
 //! | files | 30 s | retention, garbage; each hour files nobody refers to |
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -37,8 +38,11 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Pause between two passes that both had work.
 const BREATH: Duration = Duration::from_millis(5);
 
-/// How often it looks for lost workers, spent deadlines, pointers to ring again, and events to send.
+/// How often it looks for lost workers, measures the windows, and sends events.
 const ROUND: Duration = Duration::from_millis(500);
+
+/// Deadlines and pointers to ring again are looked at in one of so many rounds.
+const SLOWER: u32 = 4;
 
 /// How often it prunes, and how often it looks through the file store.
 const PRUNE: Duration = Duration::from_secs(30);
@@ -91,7 +95,8 @@ impl KeeperHandle {
 
 pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
     let stop = CancellationToken::new();
-    let keeper = Arc::new(Keeper { parts, plan, swept_at: Mutex::new(Instant::now()) });
+    let keeper =
+        Arc::new(Keeper { parts, plan, swept_at: Mutex::new(Instant::now()), rounds: AtomicU32::new(0) });
     let duties = [Duty::Bell, Duty::Leases, Duty::Events, Duty::Files]
         .into_iter()
         .map(|duty| tokio::spawn(keep(keeper.clone(), duty, stop.clone())))
@@ -103,6 +108,8 @@ struct Keeper {
     parts: Parts,
     plan: KeeperPlan,
     swept_at: Mutex<Instant>,
+    /// Passes over the leases so far.
+    rounds: AtomicU32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -169,11 +176,16 @@ impl Keeper {
             warn!(job_id = %job, %kind, "the worker of a job is gone; its lease has ended");
             self.parts.metrics.count("mapae_reaped_total", kind.to_string(), 1);
         }
+        if !self.plan.window.is_empty() {
+            self.plan.window.measured(self.parts.store.windows(self.plan.window.size()).await?);
+        }
+        // What is less urgent, and would keep an idle database from resting.
+        if !self.rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(SLOWER) {
+            return reaped.map(drop);
+        }
         // One that fails does not keep the others from being tried.
         let expired = self.parts.store.expire(BATCH).await;
         let rung = self.ring().await;
-        let windows = self.parts.store.windows(self.plan.window.size()).await;
-        self.plan.window.measured(windows?);
         reaped.map(drop).and(expired.map(drop)).and(rung.map(drop))
     }
 
