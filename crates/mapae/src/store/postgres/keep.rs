@@ -28,6 +28,18 @@ const OWNERS_MAX: i64 = 64;
 /// How much longer than a heartbeat a presence may take to be back.
 const RETURN: Duration = Duration::from_secs(2);
 
+/// Nobody holds the lock of the life of worker `w`.
+macro_rules! absent {
+    () => {
+        "not exists (
+            select from pg_locks l
+             where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+               and l.database = (select oid from pg_database where datname = current_database())
+               and l.classid::bigint = (w.presence >> 32) & 4294967295
+               and l.objid::bigint = w.presence & 4294967295)"
+    };
+}
+
 /// The end of both ways to ring: what is `taken (id, owner, due_at)` gets its turn. Binds $1 lane, $3 again.
 macro_rules! take_turns {
     () => {
@@ -151,18 +163,15 @@ impl Keep for Postgres {
 
     async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError> {
         let gone = self.gone().await?;
-        let rows = sqlx::query(
+        let rows = sqlx::query(concat!(
             "
             with gone as (
                 select w.incarnation
                   from mapae.workers w
                  where w.incarnation = any($6)
-                   and not exists (
-                       select from pg_locks l
-                        where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
-                          and l.database = (select oid from pg_database where datname = current_database())
-                          and l.classid::bigint = (w.presence >> 32) & 4294967295
-                          and l.objid::bigint = w.presence & 4294967295)
+                   and ",
+            absent!(),
+            "
             ), lost as (
                 select j.id, j.cancel_asked,
                        case when j.attempt <= 1 then interval '0'
@@ -209,7 +218,7 @@ impl Keep for Postgres {
             )
             select id, kind from reaped
             ",
-        )
+        ))
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
         .bind(self.outbox)
         .bind(serde_json::json!(Failure::cancelled()))
@@ -413,20 +422,17 @@ impl Postgres {
         let lock = || self.absences.lock().unwrap_or_else(PoisonError::into_inner);
         // Taken away until this look has succeeded: an outage begins the count anew.
         let before = std::mem::take(&mut *lock());
-        let rows = sqlx::query(
+        let rows = sqlx::query(concat!(
             "
             select w.incarnation, coalesce((w.report->>'heartbeat_ms')::bigint, 0) as heartbeat_ms,
                    w.seen_at > (select backend_start from pg_stat_activity where pid = pg_backend_pid()) as witnessed
               from mapae.workers w
              where w.presence is not null
-               and not exists (
-                   select from pg_locks l
-                    where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
-                      and l.database = (select oid from pg_database where datname = current_database())
-                      and l.classid::bigint = (w.presence >> 32) & 4294967295
-                      and l.objid::bigint = w.presence & 4294967295)
+               and ",
+            absent!(),
+            "
             ",
-        )
+        ))
         .rows(&self.pool)
         .await?;
         let mut absences = HashMap::with_capacity(rows.len());
