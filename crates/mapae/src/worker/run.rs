@@ -96,6 +96,10 @@ async fn decide(
     let Some(permit) = permit else {
         return Some((Verdict::HandBack, None));
     };
+    // Claimed while the drain began.
+    if worker.drain.is_cancelled() {
+        return Some((Verdict::HandBack, None));
+    }
     let done = match earlier(worker, &holding.job).await {
         Ok(done) => done,
         // Nothing of the attempt has happened yet.

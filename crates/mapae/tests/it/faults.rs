@@ -513,6 +513,35 @@ async fn a_worker_whose_handle_is_dropped_drains_and_loses_no_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_claimed_while_a_drain_begins_is_handed_back_unstarted() {
+    let Some(server) = postgres() else { return };
+    let url = fresh(&server).await;
+    let site = Site::without_keeper(&at(&url)).await;
+    let (gate, runs) = (Arc::new(Semaphore::new(1)), Arc::default());
+    let worker = site.worker(gated(&gate, &runs), |_| {}).await;
+    // A claim looks at the pauses and an accept does not, so this holds up the first and not the second.
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut hold = other.begin().await.unwrap();
+    sqlx::query("lock table mapae.pauses in access exclusive mode").execute(&mut *hold).await.unwrap();
+    waiting(&mut hold, 1).await;
+    let id = site.submit("gated", Value::Null, |_| {}).await;
+    // To the waiting claim it is still the time at which it was asked.
+    sqlx::query("update mapae.jobs set due_at = due_at - interval '1 hour'")
+        .execute(&mut *hold)
+        .await
+        .unwrap();
+
+    drop(worker);
+    hold.commit().await.unwrap();
+
+    soon("its name is free", async || site.store().workers().await.unwrap().is_empty().then_some(())).await;
+    let job = site.job(id).await;
+    assert_eq!((job.state, job.attempt, runs.load(Ordering::SeqCst)), (State::Pending, 0, 0));
+    assert!(job.sequence > 1, "it was claimed and handed back: {job:?}");
+    site.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_token_that_gives_up_a_start_ends_nothing_after_it() {
     for database in databases().await {
         let site = Site::new(&database).await;
