@@ -9,7 +9,6 @@
 //! | `process` | a long-running process, from its first connection to its last lease |
 //! | `client` | how commands reach a runtime |
 //! | [`documents`] | the kind `document.analyze` |
-//! | `service` | kinds whose work an HTTP service does |
 //! | `upload`, `media` | taking a file in |
 //! | `why` | why a job waits, in words |
 
@@ -27,7 +26,6 @@ mod outbound;
 mod output;
 mod process;
 pub mod runtime;
-mod service;
 mod signals;
 mod trouble;
 mod upload;

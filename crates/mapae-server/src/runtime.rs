@@ -10,6 +10,7 @@ use mapae::blob::{BlobError, Blobs};
 use mapae::broker::contract::{Broker, BrokerError};
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::Handlers;
+use mapae::handler::http::{NoClient, Service, ServicePlan};
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::store::contract::{Store, StoreError};
@@ -19,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
 use crate::documents;
-use crate::service::Service;
 
 /// An opened runtime.
 pub struct Runtime {
@@ -67,8 +67,8 @@ impl OpenError {
 pub enum WorkerError {
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error("TLS cannot be used for calls to services")]
-    Tls,
+    #[error(transparent)]
+    Service(#[from] NoClient),
 }
 
 /// Who brings the schema up to date.
@@ -178,7 +178,7 @@ impl Runtime {
             timing: config.worker.timing,
             capacity: config.resources.clone(),
         };
-        let handlers = handlers(config).map_err(|_| WorkerError::Tls)?;
+        let handlers = handlers(config)?;
         let handle = worker::start(self.parts(), handlers, plan, stop).await?;
         let _ = self.slots.set(handle.slots().clone());
         Ok(handle)
@@ -186,12 +186,18 @@ impl Runtime {
 }
 
 /// What this process can run, as the configuration wants it run.
-fn handlers(config: &Config) -> Result<Handlers, reqwest::Error> {
+fn handlers(config: &Config) -> Result<Handlers, NoClient> {
     let mut handlers = Handlers::default();
     if !config.handlers.keys().any(|kind| kind.as_str() == documents::KIND) {
         handlers.add(documents::handler());
     }
-    for (kind, plan) in &config.handlers {
+    for (kind, handler) in &config.handlers {
+        let plan = ServicePlan {
+            url: handler.url.reveal().to_owned(),
+            body: handler.body,
+            timeout: handler.timeout,
+            concurrent: handler.concurrent,
+        };
         handlers.add_task(kind.clone(), Arc::new(Service::new(plan)?));
     }
     for kind in handlers.kinds() {
