@@ -2,7 +2,7 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`cli`], `command` | the command line: what there is, and each command |
+//! | [`cli`], `command`, `global` | the command line: what there is, each command, what they share |
 //! | [`config`] | what the operator says |
 //! | [`runtime`] | store, broker, files, worker and keeper, as the configuration wants them |
 //! | [`api`], `http` | the HTTP API, and the connections it is served over |
@@ -19,6 +19,7 @@ mod command;
 pub mod config;
 pub mod credential;
 pub mod documents;
+mod global;
 mod http;
 mod log;
 mod media;

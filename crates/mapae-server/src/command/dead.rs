@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::jobs::pages;
 use super::segment;
-use crate::cli::Global;
 use crate::client::{Call, Client};
 use crate::command::job::ROWS;
+use crate::global::Global;
 use crate::output::{self, Column, confirm, say};
 use crate::trouble::{Exit, Trouble};
 

@@ -8,8 +8,8 @@ use mapae::broker::{self, BrokerPlan};
 use mapae::store::contract::Store;
 use serde_json::{Value, json};
 
-use crate::cli::Global;
 use crate::config::{Config, show_duration};
+use crate::global::Global;
 use crate::output;
 use crate::runtime::open_store;
 use crate::trouble::{Exit, Trouble};
