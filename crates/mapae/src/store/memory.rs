@@ -9,6 +9,7 @@
 mod control;
 mod keep;
 mod run;
+mod tidy;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

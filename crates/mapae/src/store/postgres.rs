@@ -11,6 +11,7 @@ mod control;
 mod keep;
 mod member;
 mod run;
+mod tidy;
 mod view;
 
 use std::collections::HashMap;

@@ -13,6 +13,7 @@ mod keep;
 mod member;
 mod presence;
 mod run;
+mod tidy;
 mod view;
 mod writer;
 
