@@ -31,6 +31,7 @@ pub(crate) const ROWS: &[Column] = &[
     ("stage", "progress.stage"),
     ("failure", "failure.code"),
     ("message", "failure.message"),
+    ("assignee", "assignee"),
     ("result", "links.result"),
 ];
 

@@ -231,6 +231,10 @@ fn a_document_goes_through_a_server_and_its_client() {
     assert_eq!(dead.lines().count(), 1);
     let redriven = server.run(path, &["dead", "redrive", dead.trim(), "--dry-run", "--output", "id"]).ok();
     assert_eq!(redriven, dead);
+    server.run(path, &["dead", "assign", dead.trim(), "--to", "night shift"]).ok();
+    assert!(server.run(path, &["dead", "list"]).ok().contains("night shift"));
+    server.run(path, &["dead", "assign", "--all", "--nobody"]).ok();
+    assert!(!server.run(path, &["dead", "show", dead.trim()]).ok().contains("night shift"));
     let events = server.run(path, &["events", "list", "--job", id, "--output", "id"]).ok();
     assert_eq!(events.lines().count(), watched.lines().count(), "{events}");
     assert_eq!(server.run(path, &["job", "delete", id, "--yes"]).code, 0);

@@ -46,7 +46,10 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// How long to wait for a connection before the store counts as unavailable.
 const ACQUIRE: Duration = Duration::from_secs(3);
 
-pub(super) const MIGRATIONS: &[(u32, &str)] = &[(1, include_str!("../../migrations/postgres/0001_jobs.sql"))];
+pub(super) const MIGRATIONS: &[(u32, &str)] = &[
+    (1, include_str!("../../migrations/postgres/0001_jobs.sql")),
+    (2, include_str!("../../migrations/postgres/0002_assignee.sql")),
+];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.
 macro_rules! job_columns {
@@ -60,7 +63,7 @@ macro_rules! job_columns {
     (extract(epoch from j.started_at) * 1000000)::bigint   as started_at,
     (extract(epoch from j.finished_at) * 1000000)::bigint  as finished_at,
     (extract(epoch from j.leased_until) * 1000000)::bigint as leased_until,
-    j.holder, j.incarnation, j.token, j.epoch, j.progress, j.failure, j.sequence"
+    j.holder, j.incarnation, j.token, j.epoch, j.progress, j.failure, j.assignee, j.sequence"
     };
 }
 use job_columns;

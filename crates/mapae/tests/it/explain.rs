@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use mapae::job::State;
 use mapae::job::lease::{Holder, Lease, Token};
-use mapae::job::name::{IdempotencyKey, JobId, Kind, Lane, Owner};
+use mapae::job::name::{Assignee, IdempotencyKey, JobId, Kind, Lane, Owner};
 use mapae::job::record::{Checkpoint, NewJob, Output, Progress};
 use mapae::job::retry::{Failure, Verdict};
 use mapae::store::Postgres;
@@ -81,6 +81,7 @@ pub(crate) async fn everything(store: &dyn Store) {
     let lease = claimed(store, &holder, failed).await.lease;
     let verdict = Verdict::Fail { failure: Failure::terminal("damaged", "The file is damaged.") };
     store.settle(Settlement { lease, verdict, output: None }).await.unwrap();
+    store.assign(&Scope::All, failed, Some(&Assignee::new("ops").unwrap())).await.unwrap();
     store.redrive(&Scope::All, failed).await.unwrap();
     let cancelled = accepted(store).await;
     store.cancel(&Scope::All, cancelled).await.unwrap();

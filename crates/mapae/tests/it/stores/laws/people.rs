@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use mapae::job::State;
 use mapae::job::event::Position;
-use mapae::job::name::JobId;
-use mapae::job::record::{Checkpoint, NewJob, Output, Source};
+use mapae::job::name::{Assignee, JobId};
+use mapae::job::record::{Checkpoint, Job, NewJob, Output, Source};
 use mapae::job::retry::Verdict;
 use mapae::store::contract::{
     Beat, Claim, ControlError, EventFilter, JobFilter, NewKey, Page, Pruned, Retention, RingPlan, Scope,
@@ -232,6 +232,39 @@ async fn a_redriven_dead_letter_keeps_its_id_and_history() {
                 "succeeded"
             ]
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_its_assignees_until_it_is_redriven() {
+    everywhere(async |bench| {
+        let worker = bench.join("w").await;
+        let (id, other, waiting) =
+            (bench.accept(job()).await, bench.accept(job()).await, bench.accept(job()).await);
+        bench.fail(worker.holder(), id).await;
+        bench.fail(worker.holder(), other).await;
+        let unassigned = async || bench.store.stats().await.unwrap().dead_unassigned;
+        let found = async || bench.store.job(&Scope::All, id).await.unwrap().unwrap();
+        let before = found().await;
+        assert_eq!((before.assignee.clone(), unassigned().await), (None, 2));
+
+        let ops = Assignee::new("김 민수").unwrap();
+        bench.store.assign(&Scope::All, id, Some(&ops)).await.unwrap();
+        assert_eq!(found().await, Job { assignee: Some(ops.clone()), ..before });
+        assert_eq!(unassigned().await, 1);
+        let foreign = bench.store.assign(&Scope::Owner(owner("other")), id, None).await;
+        assert!(matches!(foreign, Err(ControlError::NotFound)), "{foreign:?}");
+        let alive = bench.store.assign(&Scope::All, waiting, Some(&ops)).await;
+        assert!(matches!(alive, Err(ControlError::Conflict(State::Pending))), "{alive:?}");
+
+        bench.store.assign(&Scope::All, other, Some(&ops)).await.unwrap();
+        bench.store.assign(&Scope::All, other, None).await.unwrap();
+        assert_eq!(unassigned().await, 1);
+        bench.store.redrive(&Scope::All, id).await.unwrap();
+        assert_eq!((found().await.assignee, found().await.state), (None, State::Pending));
+        bench.fail(worker.holder(), id).await;
+        assert_eq!((found().await.assignee, unassigned().await), (None, 2));
     })
     .await;
 }
