@@ -31,7 +31,8 @@ pub struct Retention {
     pub finished: Duration,
     /// Dead letters wait longer: somebody has to look at them.
     pub failed: Duration,
-    /// How long idempotency keys, tombstones and workers that are gone are remembered.
+    /// How long idempotency keys, tombstones and workers that are gone are remembered. The key of a job that
+    /// has not ended is remembered at least until it has.
     pub memory: Duration,
 }
 

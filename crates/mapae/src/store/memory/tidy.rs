@@ -57,7 +57,13 @@ impl Tables {
                 pruned.expired += 1;
             }
         }
-        self.submissions.retain(|_, submission| now < submission.at + retention.memory);
+        let unfinished = |job: &JobId| self.jobs.get(job).is_some_and(|row| row.finished_at.is_none());
+        self.submissions.retain(|_, submission| {
+            if unfinished(&submission.job) {
+                submission.at = now;
+            }
+            now < submission.at + retention.memory
+        });
         self.workers.retain(|_, worker| worker.present || now < worker.row.seen_at + retention.memory);
         pruned
     }

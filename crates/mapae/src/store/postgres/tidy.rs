@@ -120,8 +120,18 @@ impl Postgres {
     /// What is remembered of jobs and workers that are no more.
     async fn forget(&self, retention: &Retention, max: i64) -> Result<(), StoreError> {
         for statement in [
-            "delete from mapae.idempotency where ctid = any(array(select ctid from mapae.idempotency
-              where created_at < now() - $1 * interval '1 microsecond' limit $2))",
+            // A key is as young as its unfinished job was when last looked at: so those of a long backlog do not
+            // stand before the others in every pass.
+            "update mapae.idempotency i set created_at = now()
+              where i.ctid = any(array(select ctid from mapae.idempotency
+                                        where created_at < now() - $1 * interval '1 microsecond'
+                                        order by created_at limit $2 for update skip locked))
+                and exists (select from mapae.jobs j where j.id = i.job and j.finished_at is null)",
+            "delete from mapae.idempotency i
+              where i.ctid = any(array(select ctid from mapae.idempotency
+                                        where created_at < now() - $1 * interval '1 microsecond'
+                                        order by created_at limit $2 for update skip locked))
+                and not exists (select from mapae.jobs j where j.id = i.job and j.finished_at is null)",
             "delete from mapae.tombstones where ctid = any(array(select ctid from mapae.tombstones
               where at < now() - $1 * interval '1 microsecond' limit $2))",
             "delete from mapae.workers w where w.ctid = any(array(select ctid from mapae.workers

@@ -138,7 +138,14 @@ async fn remove(tx: &mut Transaction<'_>, old: Value) -> Result<Pruned, StoreErr
 /// What is remembered of jobs and workers that are no more.
 async fn forget(tx: &mut Transaction<'_>, retention: &Retention, max: i64) -> Result<(), StoreError> {
     for statement in [
-        "delete from idempotency where rowid in (select rowid from idempotency where created_at < $3 - $1 limit $2)",
+        // A key is as young as its unfinished job was when last looked at: so those of a long backlog do not
+        // stand before the others in every pass.
+        "update idempotency set created_at = $3
+          where rowid in (select rowid from idempotency where created_at < $3 - $1 order by created_at limit $2)
+            and exists (select 1 from jobs j where j.id = idempotency.job and j.finished_at is null)",
+        "delete from idempotency
+          where rowid in (select rowid from idempotency where created_at < $3 - $1 order by created_at limit $2)
+            and not exists (select 1 from jobs j where j.id = idempotency.job and j.finished_at is null)",
         "delete from tombstones where rowid in (select rowid from tombstones where at < $3 - $1 limit $2)",
         "delete from workers where rowid in (select rowid from workers
           where seen_at < $3 - $1 limit $2)
