@@ -2,8 +2,10 @@
 
 use axum::body::Body;
 use axum::http::Method;
+use mapae::blob::BlobName;
 use mapae::job::record::Output;
 use mapae::job::retry::Verdict;
+use mapae::store::contract::Scope;
 use serde_json::{Value, json};
 
 use super::site::{Answer, Site, request};
@@ -328,8 +330,6 @@ async fn dead_letters_are_listed_and_redriven_by_id_or_filter() {
 }
 
 #[tokio::test]
-async fn an_owner_with_too_many_waiting_jobs_is_told_to_wait_and_others_are_not() {
-#[tokio::test]
 async fn dead_letters_are_somebodys_to_look_after_until_they_are_redriven() {
     let site = Site::new().await;
     let key = site.key(Some("acme"), &["jobs:write", "jobs:read", "dead:write"]).await;
@@ -416,6 +416,8 @@ async fn a_small_file_travels_in_the_submission_and_is_kept_like_an_upload() {
     assert_eq!(site.get(&key, "/v1/jobs").await.json()["items"].as_array().unwrap().len(), 2);
 }
 
+#[tokio::test]
+async fn an_owner_with_too_many_waiting_jobs_is_told_to_wait_and_others_are_not() {
     let site = Site::with("[limits]\npending = 2\n[broker]\nwindow = 1").await;
     let acme = site.key(Some("acme"), &["jobs:write"]).await;
     let other = site.key(Some("other"), &["jobs:write"]).await;
