@@ -327,6 +327,41 @@ async fn a_presence_cut_off_silently_is_taken_up_again() {
     assert_eq!(near.job(&Scope::All, id).await.unwrap().unwrap().state, State::Failed);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_presence_that_answers_too_late_is_given_up_without_looking_dead() {
+    let Some((url, line)) = lined().await else { return };
+    let near = store::open(&url, false).await.unwrap();
+    let far = store::open(&line.url, false).await.unwrap();
+    let mut member = far.join(&strict("w", "k")).await.unwrap();
+    let id = near.accept(NewJob { retry: once(), ..new() }).await.unwrap().id;
+    let held = [(id, claim(&*near, &*member, id).await.token)];
+    // The keeper's session has stood while the worker told of itself: it believes in an absence at once.
+    assert_eq!(near.reap(10).await.unwrap(), []);
+    member.beat(&held, LONG, &WorkerReport::default()).await.unwrap();
+
+    // What comes first is the presence. The word that there is none any more is held up on its way.
+    line.mute(1);
+    let mut holder = PgConnection::connect(&url).await.unwrap();
+    let mut watcher = PgConnection::connect(&url).await.unwrap();
+    let mut hold = holder.begin().await.unwrap();
+    sqlx::query("select from mapae.workers for update").execute(&mut *hold).await.unwrap();
+    let beating = tokio::spawn(async move {
+        // No statement waits long for a row.
+        while member.beat(&held, LONG, &WorkerReport::default()).await.is_err() {}
+        member
+    });
+    waiting(&mut watcher, 1).await;
+    for _ in 0..10 {
+        assert_eq!(near.reap(10).await.unwrap(), [], "a worker that beats is not dead");
+    }
+    hold.rollback().await.unwrap();
+
+    let member = within("the beat is answered", beating).await.unwrap();
+    assert_eq!(near.reap(10).await.unwrap(), []);
+    drop(member);
+    assert_eq!(near.job(&Scope::All, id).await.unwrap().unwrap().state, State::Running);
+}
+
 /// As a fail-over or the restart of a pooler does.
 #[tokio::test(flavor = "multi_thread")]
 async fn losing_every_session_at_once_takes_no_live_lease_and_keeps_no_dead_one() {
