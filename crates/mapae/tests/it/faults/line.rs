@@ -40,6 +40,11 @@ impl Line {
         self.cut.send_modify(|cut| cut.dead = cut.opened);
     }
 
+    /// As [`Line::freeze`], and new ones are dead from their beginning.
+    pub(crate) fn cut(&self) {
+        self.cut.send_modify(|cut| cut.dead = usize::MAX);
+    }
+
     /// What the server answers on the first `number` connections arrives no more; what it is told, and that
     /// the other side has hung up, does.
     pub(crate) fn mute(&self, number: usize) {
@@ -64,8 +69,9 @@ async fn lay(listener: TcpListener, server: (String, u16), cut: watch::Sender<Cu
 
 async fn carry(number: usize, mut client: TcpStream, mut server: TcpStream, mut cut: watch::Receiver<Cut>) {
     tokio::select! {
-        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => return,
+        biased;
         _ = cut.wait_for(|cut| number < cut.dead || number < cut.muted) => {}
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => return,
     }
     if number < cut.borrow().muted {
         let _ = tokio::io::copy(&mut client, &mut server).await;
