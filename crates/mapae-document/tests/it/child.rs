@@ -8,7 +8,7 @@ use mapae_document::child::DocumentReader;
 use mapae_document::error::{DocumentError, Excess};
 use mapae_document::limits::Limits;
 
-use crate::{file, make, named, reader};
+use crate::{file, make, named, patient, reader};
 
 /// The longest a test waits for anything: only a fault reaches it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -159,7 +159,7 @@ async fn a_hostile_document_does_not_disturb_the_others() {
     for i in 0..8 {
         let (name, bytes) = if i % 2 == 0 { ("a.pdf", &honest) } else { ("a.xlsx", &bomb) };
         let (reader, document) = (reader(), file(bytes));
-        calls.spawn(async move { (i, reader.parse(document, named(name), &Limits::default()).await) });
+        calls.spawn(async move { (i, reader.parse(document, named(name), &patient()).await) });
     }
     while let Some(call) = calls.join_next().await {
         let (i, outcome) = call.unwrap();
