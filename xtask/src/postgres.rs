@@ -70,7 +70,8 @@ fn start_once(programs: &Path, user: Option<&User>) -> Outcome<(Server, String)>
         // No socket: its path may not be longer than 100 characters, and nobody needs it.
         "unix_socket_directories=",
         "fsync=off",
-        "max_connections=200",
+        // Tests run as many at a time as there are processors, each with some dozens of connections at most.
+        "max_connections=1000",
         &format!("port={port}"),
     ] {
         command.args(["-c", setting]);

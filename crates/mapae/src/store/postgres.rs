@@ -6,6 +6,7 @@
 //!
 //! The files are those of `sqlite`, function by function, to be read side by side.
 
+mod absence;
 mod ask;
 mod control;
 mod keep;
@@ -14,16 +15,15 @@ mod run;
 mod tidy;
 mod view;
 
-use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Executor, PgConnection, Row};
-use uuid::Uuid;
 
+use self::absence::Absences;
 use self::ask::Ask;
 use super::batch::Batcher;
 use super::contract::{Accepted, PATIENCE, Schema, SettleError, Settlement, Store, StoreError};
@@ -76,8 +76,7 @@ pub struct Postgres {
     views: PgPool,
     options: PgConnectOptions,
     outbox: bool,
-    /// Workers whose presence is missing, and since when this process has seen that.
-    absences: Arc<Mutex<HashMap<Uuid, Instant>>>,
+    absences: Arc<Mutex<Absences>>,
     accepts: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     /// Apart, because a key may be held by a transaction that is still open.
     keyed: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,

@@ -5,6 +5,7 @@
 
 mod accept;
 mod blob;
+mod child;
 mod context;
 mod explain;
 mod faults;

@@ -63,6 +63,7 @@ struct State {
     reads_fail: bool,
     silent: bool,
     failed_reads: u64,
+    failed_looks: u64,
     offered_again: u64,
 }
 
@@ -199,9 +200,15 @@ impl Unruly {
         self.bell.notify_waiters();
     }
 
-    /// From now on nothing that opens a reader is answered.
-    pub(crate) fn fall_silent(&self) {
-        self.state().silent = true;
+    /// From now on nothing that opens a reader is answered, or all of it is.
+    pub(crate) fn be_silent(&self, silent: bool) {
+        self.state().silent = silent;
+        self.bell.notify_waiters();
+    }
+
+    /// How many looks for orphans have failed.
+    pub(crate) fn failed_looks(&self) -> u64 {
+        self.state().failed_looks
     }
 
     pub(crate) fn failed_reads(&self) -> u64 {
@@ -241,8 +248,13 @@ impl Unruly {
     }
 
     async fn silence(&self) {
-        if self.state().silent {
-            std::future::pending::<()>().await;
+        loop {
+            // Before the look, so that no bell in between is missed.
+            let rings = self.bell.notified();
+            if !self.state().silent {
+                return;
+            }
+            rings.await;
         }
     }
 }
@@ -361,7 +373,7 @@ impl Intake for Reader {
 
     async fn orphans(&self, max: usize) -> Result<Vec<Delivery>, BrokerError> {
         let mut state = self.broker.state();
-        self.trouble(&mut state)?;
+        self.trouble(&mut state).inspect_err(|_| state.failed_looks += 1)?;
         if self.broker.settling == Settling::AtClaim {
             return Ok(Vec::new());
         }

@@ -1,6 +1,5 @@
 //! The keeper's statements: ring, reap, expire, send.
 
-use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -10,10 +9,10 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::Postgres;
+use super::absence::Missing;
 use super::ask::Ask;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
-use crate::job::lease::HEARTBEAT_MAX;
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::retry::Failure;
 use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung, StoreError};
@@ -21,9 +20,6 @@ use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
 const OWNERS_MAX: i64 = 64;
-
-/// How much longer than a heartbeat a presence may take to be back.
-const RETURN: Duration = Duration::from_secs(2);
 
 /// Nobody holds the lock of the life of worker `w`.
 macro_rules! absent {
@@ -306,12 +302,7 @@ impl Keep for Postgres {
 }
 
 impl Postgres {
-    /// The lives of workers that have ended: nobody holds their lock.
-    ///
-    /// That all locks are free at once (a restart, a fail-over, a pooler that dropped every session) proves
-    /// nothing, so an absence counts at once only where the worker told of itself while this very session
-    /// stood. Otherwise it has to last, with this database answering all the while, for longer than a
-    /// worker that lives takes to show itself again.
+    /// The lives of workers that have ended: nobody holds their lock, and [`Absences`](super::absence::Absences) has seen enough of that.
     async fn gone(&self) -> Result<Vec<Uuid>, StoreError> {
         let lock = || self.absences.lock().unwrap_or_else(PoisonError::into_inner);
         // Taken away until this look has succeeded: an outage begins the count anew.
@@ -329,21 +320,16 @@ impl Postgres {
         ))
         .rows(&self.pool)
         .await?;
-        let mut absences = HashMap::with_capacity(rows.len());
-        let mut gone = Vec::new();
+        let mut missing = Vec::with_capacity(rows.len());
         for row in rows {
-            let life: Uuid = row.try_get("incarnation")?;
-            let since = before.get(&life).copied().unwrap_or_else(Instant::now);
-            let heartbeat = match Duration::from_millis(big(row.try_get("heartbeat_ms")?)?) {
-                Duration::ZERO => HEARTBEAT_MAX,
-                told => told.min(HEARTBEAT_MAX),
-            };
-            if row.try_get("witnessed")? || since.elapsed() > heartbeat + RETURN {
-                gone.push(life);
-            }
-            absences.insert(life, since);
+            missing.push(Missing {
+                life: row.try_get("incarnation")?,
+                heartbeat: Duration::from_millis(big(row.try_get("heartbeat_ms")?)?),
+                witnessed: row.try_get("witnessed")?,
+            });
         }
-        *lock() = absences;
+        let (after, gone) = before.after(&missing, Instant::now());
+        *lock() = after;
         Ok(gone)
     }
 
