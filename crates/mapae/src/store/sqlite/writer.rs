@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{BUSY, Query, connect, now};
+use crate::fault::{self, Point};
 use crate::store::contract::{PATIENCE, StoreError};
 
 /// Requests that may wait; beyond that askers wait to ask.
@@ -236,7 +237,9 @@ impl Thread {
             // there is no savepoint left to go back to. Whoever still waits gets the next one.
             kept.map_err(|_| StoreError::Unavailable("the transaction was rolled back".into()))?;
         }
+        fault::at(Point::SqliteCommit);
         tx.connection.execute("commit").await?;
+        fault::at(Point::SqliteCommitted);
         Ok(())
     }
 
