@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::install::debian_package;
 use crate::postgres;
 use crate::step::{Outcome, cargo, run, status, step};
 
 /// What needs no server.
 const WITHOUT_SERVER: [&str; 2] = ["--list", "sqlite"];
+
+/// For workers whose clock is wrong.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
 /// Runs `mapae-faults` with these words, beside a PostgreSQL of its own where it needs one.
 pub(crate) fn faults(words: &[&str]) -> Outcome<ExitCode> {
@@ -31,6 +35,9 @@ pub(crate) fn short(address: &str) -> Outcome<()> {
 }
 
 fn build() -> Outcome<()> {
+    if !Path::new(FAKETIME).exists() {
+        step("Faults: install faketime", || debian_package(&["faketime"], "true"))?;
+    }
     let features = "mapae-server/faults,mapae-faults/faults";
     let mut command = cargo(&["build", "--locked", "-p", "mapae-server", "-p", "mapae-faults", "--bins"]);
     step("Faults: build", || run(command.args(["--features", features]), "see the compiler's message above"))

@@ -15,6 +15,7 @@ Usage: cargo xtask faults [OPTIONS]
   --random N       one round of N random kills with the seed given by --seed, nothing else
   --store NAME     sqlite or postgres; both where it is not given
   --mutants        break each promise once and demand that it is noticed
+  --mutant NAME    break this one in all that is run
   --beside N       cells at a time [default: 6]
   --list           the cells
 ";
@@ -39,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) stores: Vec<Store>,
     pub(crate) seed: Option<u64>,
     pub(crate) beside: usize,
+    /// Whose promise is broken.
+    pub(crate) mutant: Option<String>,
 }
 
 /// The program to test, and where a long run writes down how far it has come.
@@ -50,7 +53,7 @@ pub(crate) fn mapae() -> Option<PathBuf> {
 impl Plan {
     pub(crate) fn read(words: &[String]) -> Result<Self, String> {
         let short = What::All { times: 1, kills: 40, resumes: false };
-        let mut plan = Self { what: short, stores: Store::ALL.to_vec(), seed: None, beside: 6 };
+        let mut plan = Self { what: short, stores: Store::ALL.to_vec(), seed: None, beside: 6, mutant: None };
         let mut only = None;
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -63,6 +66,7 @@ impl Plan {
                 "--only" => only = Some(value()?.clone()),
                 "--random" => plan.what = What::Random(number(value()?)? as usize),
                 "--mutants" => plan.what = What::Mutants,
+                "--mutant" => plan.mutant = Some(value()?.clone()),
                 "--list" => plan.what = What::List,
                 "--beside" => plan.beside = (number(value()?)? as usize).clamp(1, 64),
                 "--store" => {

@@ -43,7 +43,7 @@ pub(crate) async fn run(plan: Plan) -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
-    let world = World { mapae: program, postgres, mutant: None, bound: BOUND };
+    let world = World { mapae: program, postgres, mutant: plan.mutant.clone(), bound: BOUND };
     let began = Instant::now();
     let green = match &plan.what {
         What::All { times, kills, resumes } => all(&world, &plan, *times, *kills, *resumes).await,
@@ -171,6 +171,7 @@ async fn mutants(world: &World, plan: &Plan) -> bool {
             Ok(()) => {
                 green = false;
                 println!("BROKEN  {name} in {cell}: nobody noticed");
+                println!("  again: cargo xtask faults --only {cell} --mutant {name}");
             }
         }
     }

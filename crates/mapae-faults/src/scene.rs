@@ -193,8 +193,13 @@ async fn second_run(site: &Site, cell: Cell, frozen: &Process, before: usize) {
     }
     // Whoever sleeps with the one lock of a file in his hand lets nobody work.
     let nobody_works = cell.point == Point::SqliteCommit;
-    let patience = Duration::from_secs(if nobody_works { 3 } else { 30 });
-    until(patience, async || site.service.held() > before || site.all_ended().await).await;
+    let patience = Duration::from_secs(if nobody_works { 3 } else { 15 });
+    // Every job that has not ended: the one that is frozen is among them.
+    until(patience, async || {
+        let open = site.open_jobs().await;
+        open.is_some_and(|open| site.service.held() >= before + open)
+    })
+    .await;
     // Calls that come now are those of the one that wakes up.
     site.service.hold(false);
     frozen.thaw(cell).await;

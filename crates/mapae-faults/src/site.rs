@@ -231,10 +231,14 @@ impl Site {
         Ok(events.iter().filter(|(_, event)| event.event == "claimed").count())
     }
 
-    /// Whether every job has ended that a client was told of.
+    /// How many jobs have not ended; `None` where the database does not say.
+    pub(crate) async fn open_jobs(&self) -> Option<usize> {
+        let jobs = self.database.jobs().await.ok()?;
+        Some(jobs.iter().filter(|job| !ENDS.contains(&job.state.as_str())).count())
+    }
+
     pub(crate) async fn all_ended(&self) -> bool {
-        let Ok(jobs) = self.database.jobs().await else { return false };
-        jobs.iter().all(|job| ENDS.contains(&job.state.as_str()))
+        self.open_jobs().await == Some(0)
     }
 
     /// Waits until every job has ended.

@@ -136,13 +136,7 @@ impl Writer {
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(no_thread)?;
         let (sender, receiver) = mpsc::channel(QUEUE);
         let closing = CancellationToken::new();
-        let thread = Thread {
-            options: options.busy_timeout(LOOK),
-            in_memory,
-            outbox,
-            connection: None,
-            closing: closing.clone(),
-        };
+        let thread = Thread { options, in_memory, outbox, connection: None, closing: closing.clone() };
         std::thread::Builder::new()
             .name("mapae-sqlite".into())
             .spawn(move || runtime.block_on(thread.serve(receiver)))
@@ -246,7 +240,7 @@ impl Thread {
     async fn begin(&mut self) -> Result<Transaction<'_>, StoreError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(connect(&self.options).await?),
+            none => none.insert(connect_patiently(&self.options).await?),
         };
         let patience = Instant::now() + BUSY;
         while let Err(error) = connection.execute("begin immediate; savepoint request").await {
@@ -267,6 +261,15 @@ impl Thread {
             let _ = connection.execute("rollback").await;
         }
     }
+}
+
+/// Another process that closes the file, or opens it after a crash, holds all of it for a moment: while it
+/// connects, SQLite itself has to be patient.
+async fn connect_patiently(options: &SqliteConnectOptions) -> Result<SqliteConnection, StoreError> {
+    let mut connection = connect(&options.clone().busy_timeout(BUSY)).await?;
+    let look = format!("pragma busy_timeout = {}", LOOK.as_millis());
+    connection.execute(sqlx::AssertSqlSafe(look)).await?;
+    Ok(connection)
 }
 
 /// One error for each who shared the transaction.
