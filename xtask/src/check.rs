@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::demo;
+use crate::faults;
 use crate::install::cargo_deny;
 use crate::postgres;
 use crate::s3;
@@ -18,8 +19,9 @@ pub(crate) fn everything() -> Outcome<()> {
     {
         let (_server, address) = postgres::start()?;
         tests(
-            cargo(&["test", "--workspace", "--locked"]).env(postgres::ADDRESS, address).env_remove(EMBEDDED),
+            cargo(&["test", "--workspace", "--locked"]).env(postgres::ADDRESS, &address).env_remove(EMBEDDED),
         )?;
+        faults::short(&address)?;
     }
     documentation()?;
     dependencies()?;

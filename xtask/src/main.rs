@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod faults;
 mod install;
 mod postgres;
 mod s3;
@@ -23,6 +24,7 @@ Usage: cargo xtask COMMAND
                               documentation, dependencies, the demo
   test --embedded             the quick part that needs no server; it proves less, and says so
   test --s3                   only the tests that need a real S3 server; builds one the first time (minutes)
+  faults [OPTIONS]            kill and freeze real processes at every step; `faults --help` shows the options
   demo                        build for release and analyse the documents in examples/
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
   servers postgres -- CMD...  start a private PostgreSQL, run CMD with MAPAE_TEST_POSTGRES set, stop it
@@ -53,6 +55,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
         ["test"] => check::everything()?,
         ["test", "--embedded"] => check::embedded()?,
         ["test", "--s3"] => check::s3()?,
+        ["faults", options @ ..] => return faults::faults(options),
         ["demo"] => demo::analyze_examples()?,
         ["score"] => demo::score(Path::new("../shared/data"))?,
         ["score", folder] => demo::score(Path::new(folder))?,

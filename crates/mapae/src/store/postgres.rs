@@ -11,6 +11,8 @@ mod ask;
 mod control;
 mod keep;
 mod member;
+#[cfg(feature = "faults")]
+mod mutant;
 mod run;
 mod tidy;
 mod view;
@@ -116,7 +118,15 @@ impl Postgres {
             })),
             settles: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = settling.clone();
-                Box::pin(async move { run::settle(&pool, &batch, outbox).await })
+                Box::pin(async move {
+                    #[cfg(feature = "faults")]
+                    let batch = {
+                        let mut batch = batch;
+                        mutant::fence(&pool, &mut batch).await?;
+                        batch
+                    };
+                    run::settle(&pool, &batch, outbox).await
+                })
             })),
             pool,
             views,

@@ -11,6 +11,8 @@
 mod control;
 mod keep;
 mod member;
+#[cfg(feature = "faults")]
+mod mutant;
 mod presence;
 mod run;
 mod tidy;

@@ -12,6 +12,7 @@ use super::{IDLE_WAIT, Worker, run};
 use crate::broker::contract::{
     BrokerError, Delivery, Intake, IntakePlan, Pointer, Receipt, Settle, Settling, Source,
 };
+use crate::fault::{self, Point};
 use crate::job::name::{Class, JobId, Lane, Owner};
 use crate::job::resource::Amounts;
 use crate::store::contract::{Claim, Holding, StoreError};
@@ -72,12 +73,16 @@ async fn rows(worker: &Arc<Worker>, intake: &dyn Intake, turns: &mut Turns) -> R
             let _ = worker.drain.run_until_cancelled(freed).await;
             continue;
         }
+        fault::at(Point::ClaimAsked);
         let asked = Instant::now();
         let claim = worker.parts.store.claim_rung(&worker.holder, &quotas, free, worker.plan.timing.lease);
         match claim.await {
             Ok(holdings) => {
                 worker.signal(Signal::ReadOk);
                 let none = holdings.is_empty();
+                if !none {
+                    fault::at(Point::ClaimKept);
+                }
                 for holding in holdings {
                     worker.parts.metrics.count("mapae_deliveries_total", "run", 1);
                     start(worker, holding, asked, None, None);
@@ -210,6 +215,7 @@ async fn claim(
     let at_claim = worker.parts.broker.caps().settling == Settling::AtClaim;
     let asks: Vec<(JobId, Owner)> =
         ready.iter().map(|(_, pointer, _)| (pointer.job, pointer.owner.clone())).collect();
+    fault::at(Point::ClaimAsked);
     let asked = Instant::now();
     let claims = match worker.parts.store.claim(&worker.holder, &asks, worker.plan.timing.lease).await {
         Ok(claims) => claims,
@@ -221,6 +227,7 @@ async fn claim(
             return failed(worker, &error).await;
         }
     };
+    fault::at(Point::ClaimKept);
     for ((receipt, _, permit), claim) in ready.into_iter().zip(claims) {
         match claim {
             Claim::Run(holding) => {

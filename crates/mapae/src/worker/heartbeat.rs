@@ -16,6 +16,7 @@ use tracing::{error, warn};
 
 use super::readiness::Readiness;
 use crate::broker::contract::{Intake, Receipt};
+use crate::fault::{self, Point};
 use crate::handler::{Context, Stopped};
 use crate::job::lease::{Holder, Lease, Timing, Token};
 use crate::job::name::JobId;
@@ -225,6 +226,7 @@ async fn live(
         }
         None => return,
     };
+    fault::at(Point::JoinKept);
     if joined.send(Ok(member.holder().clone())).is_err() {
         return;
     }
@@ -249,6 +251,7 @@ async fn farewell(member: Box<dyn Member>) {
 async fn take_place(pulse: &Pulse, join: &Join) -> Result<Box<dyn Member>, JoinError> {
     let mut wait = RETRY.0;
     loop {
+        fault::at(Point::JoinAsked);
         match pulse.store.join(join).await {
             Err(JoinError::Store(error)) if error.is_transient() => {
                 warn!(
@@ -269,6 +272,9 @@ async fn beat(pulse: &Pulse, member: &mut dyn Member) {
     let (leases, receipts) = pulse.held.live();
     let report = pulse.report.borrow().clone();
     let asked = Instant::now();
+    if !leases.is_empty() {
+        fault::at(Point::BeatAsked);
+    }
     let answer = {
         let beating = member.beat(&leases, pulse.timing.lease, &report);
         tokio::pin!(beating);
@@ -281,6 +287,9 @@ async fn beat(pulse: &Pulse, member: &mut dyn Member) {
     };
     match answer {
         Ok(beats) => {
+            if !beats.is_empty() {
+                fault::at(Point::BeatKept);
+            }
             pulse.held.answered(asked, pulse.timing.lease, &leases, &beats);
             let now = Instant::now();
             pulse.readiness.send_modify(|readiness| readiness.last_beat = Some(now));

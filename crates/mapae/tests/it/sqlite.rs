@@ -354,6 +354,25 @@ async fn a_heartbeat_gets_through_beside_a_writer_that_never_rests() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_another_process_holds_for_a_moment_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    in_file(&folder).await.close().await;
+    // As whoever closes a file last does, to move its log into it.
+    let mut other = sqlx::SqliteConnection::connect(&url(&folder)).await.unwrap();
+    sqlx::raw_sql("pragma locking_mode = exclusive; begin exclusive; commit")
+        .execute(&mut other)
+        .await
+        .unwrap();
+
+    let store = Sqlite::open(&url(&folder), true).await.unwrap();
+    let accepting = tokio::spawn(async move { store.accept(new_job("a")).await });
+    // Time enough to meet it.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    other.close().await.unwrap();
+    assert!(accepting.await.unwrap().is_ok());
+}
+
 #[tokio::test]
 async fn a_presence_that_was_taken_away_is_taken_up_again_by_the_next_beat() {
     let folder = tempfile::tempdir().unwrap();

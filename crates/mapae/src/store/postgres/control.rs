@@ -35,6 +35,10 @@ impl Control for Postgres {
     }
 
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
+        #[cfg(feature = "faults")]
+        if let Some(state) = super::mutant::cancel(&self.pool, id).await? {
+            return Ok(state);
+        }
         let changed = sqlx::query(
             "
             with changed as (

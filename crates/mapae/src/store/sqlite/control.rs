@@ -45,6 +45,10 @@ impl Control for Sqlite {
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
         let scope = scope.clone();
         self.write(async move |tx| {
+            #[cfg(feature = "faults")]
+            if let Some(state) = super::mutant::cancel(tx, id).await? {
+                return Ok(state);
+            }
             if let Some(state) = cancel_on(tx, &scope, id).await? {
                 return Ok(state);
             }

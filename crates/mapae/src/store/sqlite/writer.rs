@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{BUSY, Query, connect, now};
+use crate::fault::{self, Point};
 use crate::store::contract::{PATIENCE, StoreError};
 
 /// Requests that may wait; beyond that askers wait to ask.
@@ -141,13 +142,7 @@ impl Writer {
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(no_thread)?;
         let (sender, receiver) = mpsc::channel(QUEUE);
         let closing = CancellationToken::new();
-        let thread = Thread {
-            options: options.busy_timeout(LOOK),
-            in_memory,
-            outbox,
-            connection: None,
-            closing: closing.clone(),
-        };
+        let thread = Thread { options, in_memory, outbox, connection: None, closing: closing.clone() };
         std::thread::Builder::new()
             .name("mapae-sqlite".into())
             .spawn(move || thread.run(&runtime, receiver))
@@ -257,14 +252,16 @@ impl Thread {
             // there is no savepoint left to go back to. Whoever still waits gets the next one.
             kept.map_err(|_| StoreError::Unavailable("the transaction was rolled back".into()))?;
         }
+        fault::at(Point::SqliteCommit);
         tx.connection.execute("commit").await?;
+        fault::at(Point::SqliteCommitted);
         Ok(())
     }
 
     async fn begin(&mut self) -> Result<Transaction<'_>, StoreError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(connect(&self.options).await?),
+            none => none.insert(connect_patiently(&self.options).await?),
         };
         let patience = Instant::now() + BUSY;
         while let Err(error) = connection.execute("begin immediate; savepoint request").await {
@@ -285,6 +282,15 @@ impl Thread {
             let _ = connection.execute("rollback").await;
         }
     }
+}
+
+/// Another process that closes the file, or opens it after a crash, holds all of it for a moment: while it
+/// connects, SQLite itself has to be patient.
+async fn connect_patiently(options: &SqliteConnectOptions) -> Result<SqliteConnection, StoreError> {
+    let mut connection = connect(&options.clone().busy_timeout(BUSY)).await?;
+    let look = format!("pragma busy_timeout = {}", LOOK.as_millis());
+    connection.execute(sqlx::AssertSqlSafe(look)).await?;
+    Ok(connection)
 }
 
 /// One error for each who shared the transaction.

@@ -1,0 +1,60 @@
+//! Real processes, killed and frozen at every step: builds them with their faults and runs the harness.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use crate::install::debian_package;
+use crate::postgres;
+use crate::step::{Outcome, cargo, run, status, step};
+
+/// What needs no server.
+const WITHOUT_SERVER: [&str; 2] = ["--list", "sqlite"];
+
+/// For workers whose clock is wrong.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+/// Runs `mapae-faults` with these words, beside a PostgreSQL of its own where it needs one.
+pub(crate) fn faults(words: &[&str]) -> Outcome<ExitCode> {
+    build()?;
+    if words.iter().any(|word| WITHOUT_SERVER.contains(word)) {
+        return harness(words, None);
+    }
+    let (_server, address) = postgres::start()?;
+    harness(words, Some(&address))
+}
+
+/// The short run, as a part of all tests.
+pub(crate) fn short(address: &str) -> Outcome<()> {
+    build()?;
+    step("Faults", || {
+        run(
+            harness_command(&["--short"]).env(postgres::ADDRESS, address),
+            "each failure above ends with the command that shows it again",
+        )
+    })
+}
+
+fn build() -> Outcome<()> {
+    if !Path::new(FAKETIME).exists() {
+        step("Faults: install faketime", || debian_package(&["faketime"], "true"))?;
+    }
+    let features = "mapae-server/faults,mapae-faults/faults";
+    let mut command = cargo(&["build", "--locked", "-p", "mapae-server", "-p", "mapae-faults", "--bins"]);
+    step("Faults: build", || run(command.args(["--features", features]), "see the compiler's message above"))
+}
+
+fn harness(words: &[&str], address: Option<&str>) -> Outcome<ExitCode> {
+    let mut command = harness_command(words);
+    if let Some(address) = address {
+        command.env(postgres::ADDRESS, address);
+    }
+    let status = status(&mut command)?;
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+fn harness_command(words: &[&str]) -> Command {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let mut command = Command::new(Path::new(&target).join("debug/mapae-faults"));
+    command.args(words);
+    command
+}
