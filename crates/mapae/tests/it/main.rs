@@ -5,6 +5,8 @@
 
 mod accept;
 mod blob;
+#[cfg(feature = "streams")]
+mod brokers;
 mod context;
 mod explain;
 mod faults;
