@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::fleet::Fleet;
 use crate::install::debian_package;
-use crate::postgres;
 use crate::step::{Outcome, cargo, run, status, step};
 
 /// What needs no server.
@@ -17,18 +17,18 @@ const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 pub(crate) fn faults(words: &[&str]) -> Outcome<ExitCode> {
     build()?;
     if words.iter().any(|word| WITHOUT_SERVER.contains(word)) {
-        return harness(words, None);
+        return harness(&mut harness_command(words));
     }
-    let (_server, address) = postgres::start()?;
-    harness(words, Some(&address))
+    let fleet = Fleet::named("postgres")?;
+    harness(fleet.show(&mut harness_command(words)))
 }
 
 /// The short run, as a part of all tests.
-pub(crate) fn short(address: &str) -> Outcome<()> {
+pub(crate) fn short(fleet: &Fleet) -> Outcome<()> {
     build()?;
     step("Faults", || {
         run(
-            harness_command(&["--short"]).env(postgres::ADDRESS, address),
+            fleet.show(&mut harness_command(&["--short"])),
             "each failure above ends with the command that shows it again",
         )
     })
@@ -39,16 +39,12 @@ fn build() -> Outcome<()> {
         step("Faults: install faketime", || debian_package(&["faketime"], "true"))?;
     }
     let features = "mapae-server/faults,mapae-faults/faults";
-    let mut command = cargo(&["build", "--locked", "-p", "mapae-server", "-p", "mapae-faults", "--bins"]);
+    let mut command = cargo(&["build", "--locked", "--workspace", "--bins"]);
     step("Faults: build", || run(command.args(["--features", features]), "see the compiler's message above"))
 }
 
-fn harness(words: &[&str], address: Option<&str>) -> Outcome<ExitCode> {
-    let mut command = harness_command(words);
-    if let Some(address) = address {
-        command.env(postgres::ADDRESS, address);
-    }
-    let status = status(&mut command)?;
+fn harness(command: &mut Command) -> Outcome<ExitCode> {
+    let status = status(command)?;
     Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 

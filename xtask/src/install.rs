@@ -77,6 +77,19 @@ pub(crate) fn debian_package(packages: &[&str], before: &str) -> Outcome<()> {
     persist(&mut install, &by_hand(package))
 }
 
+/// Unpacks a package of the Python index, pinned to a version, into a folder of our own.
+pub(crate) fn python_package(package: &str, folder: &Path) -> Outcome<()> {
+    if !succeeds(Command::new("python3").args(["-m", "pip", "--version"])) {
+        debian_package(&["python3-pip"], "true")?;
+    }
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]);
+    run(
+        pip.args(["--no-deps", "--target"]).arg(folder).arg(package),
+        "is the Python package index reachable?",
+    )
+}
+
 /// The program cargo-deny: the one in PATH, or our own copy, built the first time (about 3 minutes of CPU).
 pub(crate) fn cargo_deny() -> Outcome<PathBuf> {
     let name = PathBuf::from("cargo-deny");

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mapae::blob::Blobs;
+use mapae::broker::contract::BrokerError;
 use mapae::broker::{self, BrokerPlan};
 use mapae::store::contract::Store;
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
     let mut findings = vec![ok("configuration", "right".to_owned()), timing(&config)];
     findings.extend(database(&config).await);
     findings.push(files(&config).await);
-    findings.push(broker(&config));
+    findings.extend(broker(&config).await);
     let columns = [("CHECK", "check"), ("", "status"), ("FOUND", "found"), ("HELP", "help")];
     output::list(global.output, &findings, &columns, "check")?;
     let failed = findings.iter().any(|finding| finding["status"] == "FAILED");
@@ -126,14 +127,30 @@ async fn files(config: &Config) -> Value {
     }
 }
 
-fn broker(config: &Config) -> Value {
+async fn broker(config: &Config) -> Vec<Value> {
     let plan = BrokerPlan {
         url: config.broker.url.reveal().to_owned(),
         database_url: config.database.reveal().to_owned(),
     };
-    match broker::open(&plan) {
-        Ok(broker) => ok("broker", broker.name().to_owned()),
-        Err(error) => finding("broker", "FAILED", error.to_string(), "correct broker.url"),
+    let broken =
+        |error: BrokerError| vec![finding("broker", "FAILED", error.to_string(), "correct broker.url")];
+    let broker = match broker::open(&plan) {
+        Ok(broker) => broker,
+        Err(error) => return broken(error),
+    };
+    match broker.check().await {
+        Ok(concerns) if concerns.is_empty() => vec![ok("broker", broker.name().to_owned())],
+        Ok(concerns) => concerns
+            .into_iter()
+            .map(|concern| finding("broker", "warning", concern.what, &concern.help))
+            .collect(),
+        Err(error @ BrokerError::Transient(_)) => vec![finding(
+            "broker",
+            "FAILED",
+            error.to_string(),
+            "start it, or correct broker.url; jobs are accepted meanwhile and wait",
+        )],
+        Err(error) => broken(error),
     }
 }
 

@@ -5,6 +5,8 @@
 
 mod accept;
 mod blob;
+#[cfg(feature = "streams")]
+mod brokers;
 mod child;
 mod context;
 mod explain;

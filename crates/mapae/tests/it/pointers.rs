@@ -554,7 +554,7 @@ async fn what_an_earlier_life_left_comes_before_anything_new() {
         stage.waiting(12).await;
         let plan = IntakePlan { lanes: vec![lane()], consumer: Holder::new("w"), take_over_idle: NEVER };
         let earlier = stage.broker.open(&plan).await.unwrap();
-        assert_eq!(earlier.next(100, Duration::ZERO).await.unwrap().len(), 12);
+        assert_eq!(earlier.next(100, &[], Duration::ZERO).await.unwrap().len(), 12);
         drop(earlier);
         let new = stage.submit_many(6).await;
         stage.waiting(6).await;
@@ -652,6 +652,48 @@ async fn a_pointer_that_waits_is_not_taken_in_twice() {
         stage.broker_is_empty().await;
         assert_eq!(stage.count("mapae_deliveries_total", "run"), 3);
         assert_eq!(stage.count("mapae_deliveries_total", "finished"), 0);
+        worker.drain().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_resource_takes_no_place_of_what_could_start() {
+    everywhere(&BOTH, async |ground, way| {
+        let broker = Unruly::new(way, Moods::default(), 16);
+        let stage = Stage::new(ground, broker, Watch::open(), NEVER).ensured().await;
+        let hold = Arc::new(Semaphore::new(0));
+        let mut handlers = stage.watch.handlers();
+        let held = hold.clone();
+        let heavy = handlers.add_fn("heavy", move |(): (), _: Context| {
+            let held = held.clone();
+            async move { held.acquire().await.map(|permit| permit.forget()).map_err(|_| Failure::cancelled()) }
+        });
+        heavy.needs = [("ai", 1)].into_iter().collect();
+        let worker = stage
+            .site
+            .worker(handlers, |plan| {
+                sized(4, 4)(plan);
+                plan.capacity = [("ai", 1)].into_iter().collect();
+            })
+            .await;
+        let mut heavy = Vec::new();
+        for _ in 0..30 {
+            heavy.push(stage.site.submit("heavy", Value::Null, |_| {}).await);
+        }
+        let first = heavy[0];
+        stage.site.job_when(first, |job| job.state == State::Running).await;
+
+        for id in stage.submit_many(10).await {
+            stage.succeeded(id, 1).await;
+        }
+
+        hold.add_permits(heavy.len());
+        for id in heavy {
+            let job = stage.site.ended(id).await;
+            assert_eq!((job.state, job.attempt), (State::Succeeded, 1));
+        }
+        stage.broker_is_empty().await;
         worker.drain().await;
     })
     .await;

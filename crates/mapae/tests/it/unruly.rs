@@ -325,13 +325,18 @@ impl Reader {
     }
 
     /// In any order, whatever is visible now; else when something will be.
-    fn read(&self, permits: usize) -> Result<Result<Vec<Delivery>, Option<Instant>>, BrokerError> {
+    fn read(
+        &self,
+        permits: usize,
+        shut: &[Lane],
+    ) -> Result<Result<Vec<Delivery>, Option<Instant>>, BrokerError> {
         let mut state = self.broker.state();
         self.trouble(&mut state)?;
         let now = Instant::now();
         let mut deliveries = Vec::new();
         while deliveries.len() < permits {
-            let mine = |entry: &Entry| self.plan.lanes.contains(&entry.lane) && entry.visible_at <= now;
+            let open = |lane: &Lane| self.plan.lanes.contains(lane) && !shut.contains(lane);
+            let mine = |entry: &Entry| open(&entry.lane) && entry.visible_at <= now;
             let visible: Vec<usize> =
                 (0..state.waiting.len()).filter(|at| mine(&state.waiting[*at])).collect();
             if visible.is_empty() {
@@ -350,7 +355,12 @@ impl Reader {
 
 #[async_trait]
 impl Intake for Reader {
-    async fn next(&self, permits: usize, wait: Duration) -> Result<Vec<Delivery>, BrokerError> {
+    async fn next(
+        &self,
+        permits: usize,
+        shut: &[Lane],
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, BrokerError> {
         assert!(permits > 0, "nobody asks for nothing");
         let until = Instant::now() + wait;
         loop {
@@ -358,7 +368,7 @@ impl Intake for Reader {
             tokio::pin!(rung);
             rung.as_mut().enable();
             // Nothing is awaited between taking and answering: a call that is dropped strands nothing.
-            let visible_at = match self.read(permits)? {
+            let visible_at = match self.read(permits, shut)? {
                 Ok(deliveries) => return Ok(deliveries),
                 Err(visible_at) => visible_at,
             };
