@@ -205,7 +205,7 @@ fn no_content_is_in_logs_metrics_events_or_errors() {
             "POST",
             "/v1/jobs",
             "application/json",
-            json!({ "kind": "work.good", "params": 1, PARAM: 2 }).to_string(),
+            json!({ "kind": "work.good", "params": 1, "colour": PARAM }).to_string(),
         ),
         ("POST", "/v1/jobs", "application/json", json!({ "kind": "work.good", "run_at": PARAM }).to_string()),
         ("POST", "/v1/jobs", PARAM, "{}".into()),
