@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mapae::fault::Point;
 
-use crate::cell::{Cell, Fault, Scene};
+use crate::cell::{Cell, Fault, Scene, Store};
 use crate::client::{Ask, KIND};
 use crate::process::Process;
 use crate::site::{Site, World};
@@ -73,7 +73,7 @@ async fn door(site: &Site, cell: Cell) -> Outcome<()> {
     for ask in &asks {
         client.insist(&address, ask).await?;
     }
-    second_run(site, cell, &hit, before).await;
+    second_run(site, cell, &hit, before).await?;
     finish(site, &address, [&mut hit, &mut other, &mut worker]).await
 }
 
@@ -93,7 +93,7 @@ async fn work(site: &Site, cell: Cell) -> Outcome<()> {
         site.service.release();
     }
     let mut other = site.worker("b", None)?;
-    second_run(site, cell, &hit, before).await;
+    second_run(site, cell, &hit, before).await?;
     finish(site, &address, [&mut door, &mut hit, &mut other]).await
 }
 
@@ -104,7 +104,7 @@ async fn stage(site: &Site, cell: Cell) -> Outcome<()> {
     let before = site.service.held();
     site.service.hold(cell.fault == Fault::Freeze);
     let mut other = site.subject("b", None)?;
-    second_run(site, cell, &hit, before).await;
+    second_run(site, cell, &hit, before).await?;
     site.ended().await?;
     if !until(PATIENCE, async || matches!(site.database.unsent().await, Ok(0))).await {
         return Err(Trouble::broken("not every event was taken in time"));
@@ -171,7 +171,7 @@ async fn keeper(site: &Site, cell: Cell) -> Outcome<()> {
     site.service.hold(cell.fault == Fault::Freeze);
     let (mut other, address) = site.door("other-door", None)?;
     let mut worker = site.worker("b", None)?;
-    second_run(site, cell, &hit, before).await;
+    second_run(site, cell, &hit, before).await?;
     if cell.scene == Scene::Prune {
         let clean = until(PATIENCE, async || {
             let jobs = site.database.jobs().await.map_or(0, |jobs| jobs.len());
@@ -187,23 +187,30 @@ async fn keeper(site: &Site, cell: Cell) -> Outcome<()> {
 /// Thaws what is frozen while another is at its work; of what was killed there is nothing to wait for.
 ///
 /// `before` is how many calls waited when it was hit: its own.
-async fn second_run(site: &Site, cell: Cell, frozen: &Process, before: usize) {
+async fn second_run(site: &Site, cell: Cell, frozen: &Process, before: usize) -> Outcome<()> {
     if cell.fault == Fault::Kill {
-        return;
+        return Ok(());
     }
-    // Whoever sleeps with the one lock of a file in his hand lets nobody work.
-    let nobody_works = cell.point == Point::SqliteCommit;
-    let patience = Duration::from_secs(if nobody_works { 3 } else { 15 });
+    // Whoever sleeps with the one lock of a file in his hand lets nobody work, and that may happen at any point.
+    let patience = match (cell.store, cell.point) {
+        (_, Point::SqliteCommit) => Duration::from_secs(3),
+        (Store::Sqlite, _) => Duration::from_secs(15),
+        (Store::Postgres, _) => PATIENCE,
+    };
     // Every job that has not ended: the one that is frozen is among them.
-    until(patience, async || {
+    let going = until(patience, async || {
         let open = site.open_jobs().await;
         open.is_some_and(|open| site.service.held() >= before + open)
     })
     .await;
+    if !going && cell.store == Store::Postgres {
+        return Err(Trouble::NotHit("the second run was not going when the first was thawed".into()));
+    }
     // Calls that come now are those of the one that wakes up.
     site.service.hold(false);
     frozen.thaw(cell).await;
     site.service.release();
+    Ok(())
 }
 
 /// The end of every scene: all has ended, and stays as it ended.
