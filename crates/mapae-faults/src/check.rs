@@ -177,6 +177,8 @@ mod tests {
     use super::*;
     use crate::service::Call;
 
+    type Break = fn(&mut Facts);
+
     /// A job that was lost once and succeeded in its second attempt.
     fn good() -> Facts {
         let id = Uuid::from_u128(7);
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn every_broken_promise_is_noticed() {
         let id = Uuid::from_u128(7);
-        let breaks: [(&str, fn(&mut Facts)); 14] = [
+        let breaks: [(&str, Break); 14] = [
             ("a job is lost", |facts| facts.jobs.clear()),
             ("a key has two answers", |facts| {
                 facts.told.push(Told::Accepted { key: "k".into(), id: "other".into() });
@@ -232,7 +234,9 @@ mod tests {
                     .insert(Uuid::from_u128(7), Some(json!({ "job": Uuid::from_u128(7), "attempt": 1 })));
             }),
             ("no result", |facts| facts.results.clear()),
-            ("an event that was not taken", |facts| drop(facts.taken.as_mut().unwrap().pop())),
+            ("an event that was not taken", |facts| {
+                facts.taken.as_mut().unwrap().pop();
+            }),
             ("events out of order", |facts| facts.taken.as_mut().unwrap().swap(1, 3)),
             ("files that are nobody's", |facts| facts.orphans = vec!["file".into(); 5]),
         ];

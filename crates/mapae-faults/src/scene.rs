@@ -13,6 +13,10 @@ use crate::subject;
 use crate::trouble::{Outcome, Trouble};
 use crate::wait::{PATIENCE, until};
 
+/// How long others are waited for while a process is frozen that may hold the lock of a SQLite file: until it is
+/// thawed they cannot do anything.
+const ASLEEP: Duration = Duration::from_secs(15);
+
 /// A cell from its first process to the last question. Its folder stays where it fails.
 pub(crate) async fn play(world: &World, cell: Cell) -> Outcome<()> {
     let site = Site::make(world, cell.store).await?;
@@ -70,10 +74,22 @@ async fn door(site: &Site, cell: Cell) -> Outcome<()> {
     site.service.hold(cell.fault == Fault::Freeze);
     let (mut other, address) = site.door("other-door", None)?;
     let mut worker = site.worker("b", None)?;
+    let answered = async {
+        for ask in &asks {
+            client.insist(&address, ask).await?;
+        }
+        Ok::<(), Trouble>(())
+    };
+    // Whoever sleeps with the one lock of a file in his hand keeps everybody's rows out.
+    let patience = if cell.store == Store::Sqlite { ASLEEP } else { 2 * PATIENCE };
+    if let Ok(answered) = tokio::time::timeout(patience, answered).await {
+        answered?;
+    }
+    second_run(site, cell, &hit, before).await?;
+    // Asked again it is the same job, and whoever was kept out gets in.
     for ask in &asks {
         client.insist(&address, ask).await?;
     }
-    second_run(site, cell, &hit, before).await?;
     finish(site, &address, [&mut hit, &mut other, &mut worker]).await
 }
 
@@ -194,7 +210,7 @@ async fn second_run(site: &Site, cell: Cell, frozen: &Process, before: usize) ->
     // Whoever sleeps with the one lock of a file in his hand lets nobody work, and that may happen at any point.
     let patience = match (cell.store, cell.point) {
         (_, Point::SqliteCommit) => Duration::from_secs(3),
-        (Store::Sqlite, _) => Duration::from_secs(15),
+        (Store::Sqlite, _) => ASLEEP,
         (Store::Postgres, _) => PATIENCE,
     };
     // Every job that has not ended: the one that is frozen is among them.
