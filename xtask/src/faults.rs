@@ -8,7 +8,7 @@ use crate::install::debian_package;
 use crate::step::{Outcome, cargo, run, status, step};
 
 /// What needs no server.
-const WITHOUT_SERVER: [&str; 2] = ["--list", "sqlite"];
+const WITHOUT_SERVER: [&str; 3] = ["--help", "--list", "sqlite"];
 
 /// For workers whose clock is wrong.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -23,15 +23,17 @@ pub(crate) fn faults(words: &[&str]) -> Outcome<ExitCode> {
     harness(fleet.show(&mut harness_command(words)))
 }
 
-/// The short run, as a part of all tests.
+/// The short run and the broken promises, as a part of all tests.
 pub(crate) fn short(fleet: &Fleet) -> Outcome<()> {
     build()?;
-    step("Faults", || {
-        run(
-            fleet.show(&mut harness_command(&["--short"])),
-            "each failure above ends with the command that shows it again",
-        )
-    })
+    for (title, words) in [("Faults", "--short"), ("Faults: broken promises", "--mutants")] {
+        step(title, || {
+            let mut command = harness_command(&[words]);
+            let help = "each failure above ends with the command that shows it again";
+            run(fleet.show(&mut command), help)
+        })?;
+    }
+    Ok(())
 }
 
 fn build() -> Outcome<()> {

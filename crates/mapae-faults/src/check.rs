@@ -177,6 +177,8 @@ mod tests {
     use super::*;
     use crate::service::Call;
 
+    type Break = fn(&mut Facts);
+
     /// A job that was lost once and succeeded in its second attempt.
     fn good() -> Facts {
         let id = Uuid::from_u128(7);
@@ -211,8 +213,7 @@ mod tests {
     #[test]
     fn every_broken_promise_is_noticed() {
         let id = Uuid::from_u128(7);
-        type Break = (&'static str, fn(&mut Facts));
-        let breaks: [Break; 14] = [
+        let breaks: [(&str, Break); 14] = [
             ("a job is lost", |facts| facts.jobs.clear()),
             ("a key has two answers", |facts| {
                 facts.told.push(Told::Accepted { key: "k".into(), id: "other".into() });

@@ -32,6 +32,7 @@ pub(crate) enum What {
     Random(usize),
     Mutants,
     List,
+    Help,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +68,7 @@ impl Plan {
                 "--random" => plan.what = What::Random(number(value()?)? as usize),
                 "--mutants" => plan.what = What::Mutants,
                 "--mutant" => plan.mutant = Some(value()?.clone()),
+                "--help" | "-h" => plan.what = What::Help,
                 "--list" => plan.what = What::List,
                 "--beside" => plan.beside = (number(value()?)? as usize).clamp(1, 64),
                 "--store" => {

@@ -20,7 +20,6 @@ pub(crate) struct Process {
 impl Process {
     /// It writes its log to `folder/NAME.log` and dies with this process. `around` are words of a command that
     /// becomes the program, such as `env`.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn start(
         folder: &Path,
         around: &[&str],

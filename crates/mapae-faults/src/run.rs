@@ -9,7 +9,7 @@ use mapae::fault::Mutant;
 
 use crate::beside::Beside;
 use crate::cell::{Cell, Store};
-use crate::plan::{Plan, What, mapae};
+use crate::plan::{HELP, Plan, What, mapae};
 use crate::report::Table;
 use crate::site::World;
 use crate::trouble::Trouble;
@@ -26,6 +26,10 @@ pub(crate) async fn run(plan: Plan) -> ExitCode {
     if plan.what == What::List {
         Cell::all(&plan.stores).iter().for_each(|cell| println!("{cell}"));
         Beside::all(&plan.stores).iter().for_each(|one| println!("{one}"));
+        return ExitCode::SUCCESS;
+    }
+    if plan.what == What::Help {
+        print!("{HELP}");
         return ExitCode::SUCCESS;
     }
     if !mapae::fault::BUILT_IN {
@@ -53,7 +57,7 @@ pub(crate) async fn run(plan: Plan) -> ExitCode {
         }
         What::Random(kills) => rounds(&world, &plan.stores, plan.seed.unwrap_or(1), &[*kills]).await,
         What::Mutants => mutants(&world, &plan).await,
-        What::List => true,
+        What::List | What::Help => true,
     };
     println!("{} after {:.0} s", if green { "all green" } else { "BROKEN" }, began.elapsed().as_secs_f64());
     if green { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -73,7 +77,7 @@ async fn all(world: &World, plan: &Plan, times: usize, kills: usize, resumes: bo
         green &= beside(world, plan, &Beside::all(&plan.stores)).await;
         green &= rounds(world, &plan.stores, seed * 1_000, &halves).await;
         far.done += 1;
-        far.write(green && far.done < times);
+        far.write(far.done < times);
     }
     green
 }

@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use mapae::fault::Point;
 
-use crate::cell::{Cell, Fault, Scene};
+use crate::cell::{Cell, Fault, Scene, Store};
 use crate::client::{Ask, KIND};
 use crate::process::Process;
 use crate::site::{Site, World};
 use crate::subject;
 use crate::trouble::{Outcome, Trouble};
 use crate::wait::{PATIENCE, until};
+
+/// How long others are waited for while a process is frozen that may hold the lock of a SQLite file: until it is
+/// thawed they cannot do anything.
+const ASLEEP: Duration = Duration::from_secs(15);
 
 /// A cell from its first process to the last question. Its folder stays where it fails.
 pub(crate) async fn play(world: &World, cell: Cell) -> Outcome<()> {
@@ -70,10 +74,22 @@ async fn door(site: &Site, cell: Cell) -> Outcome<()> {
     site.service.hold(cell.fault == Fault::Freeze);
     let (mut other, address) = site.door("other-door", None)?;
     let mut worker = site.worker("b", None)?;
+    let answered = async {
+        for ask in &asks {
+            client.insist(&address, ask).await?;
+        }
+        Ok::<(), Trouble>(())
+    };
+    // Whoever sleeps with the one lock of a file in his hand keeps everybody's rows out.
+    let patience = if cell.store == Store::Sqlite { ASLEEP } else { 2 * PATIENCE };
+    if let Ok(answered) = tokio::time::timeout(patience, answered).await {
+        answered?;
+    }
+    second_run(site, cell, &hit, before).await?;
+    // Asked again it is the same job, and whoever was kept out gets in.
     for ask in &asks {
         client.insist(&address, ask).await?;
     }
-    second_run(site, cell, &hit, before).await;
     finish(site, &address, [&mut hit, &mut other, &mut worker]).await
 }
 
@@ -93,7 +109,7 @@ async fn work(site: &Site, cell: Cell) -> Outcome<()> {
         site.service.release();
     }
     let mut other = site.worker("b", None)?;
-    second_run(site, cell, &hit, before).await;
+    second_run(site, cell, &hit, before).await?;
     finish(site, &address, [&mut door, &mut hit, &mut other]).await
 }
 
@@ -104,7 +120,7 @@ async fn stage(site: &Site, cell: Cell) -> Outcome<()> {
     let before = site.service.held();
     site.service.hold(cell.fault == Fault::Freeze);
     let mut other = site.subject("b", None)?;
-    second_run(site, cell, &hit, before).await;
+    second_run(site, cell, &hit, before).await?;
     site.ended().await?;
     if !until(PATIENCE, async || matches!(site.database.unsent().await, Ok(0))).await {
         return Err(Trouble::broken("not every event was taken in time"));
@@ -171,7 +187,7 @@ async fn keeper(site: &Site, cell: Cell) -> Outcome<()> {
     site.service.hold(cell.fault == Fault::Freeze);
     let (mut other, address) = site.door("other-door", None)?;
     let mut worker = site.worker("b", None)?;
-    second_run(site, cell, &hit, before).await;
+    second_run(site, cell, &hit, before).await?;
     if cell.scene == Scene::Prune {
         let clean = until(PATIENCE, async || {
             let jobs = site.database.jobs().await.map_or(0, |jobs| jobs.len());
@@ -187,23 +203,30 @@ async fn keeper(site: &Site, cell: Cell) -> Outcome<()> {
 /// Thaws what is frozen while another is at its work; of what was killed there is nothing to wait for.
 ///
 /// `before` is how many calls waited when it was hit: its own.
-async fn second_run(site: &Site, cell: Cell, frozen: &Process, before: usize) {
+async fn second_run(site: &Site, cell: Cell, frozen: &Process, before: usize) -> Outcome<()> {
     if cell.fault == Fault::Kill {
-        return;
+        return Ok(());
     }
-    // Whoever sleeps with the one lock of a file in his hand lets nobody work.
-    let nobody_works = cell.point == Point::SqliteCommit;
-    let patience = Duration::from_secs(if nobody_works { 3 } else { 15 });
+    // Whoever sleeps with the one lock of a file in his hand lets nobody work, and that may happen at any point.
+    let patience = match (cell.store, cell.point) {
+        (_, Point::SqliteCommit) => Duration::from_secs(3),
+        (Store::Sqlite, _) => ASLEEP,
+        (Store::Postgres, _) => PATIENCE,
+    };
     // Every job that has not ended: the one that is frozen is among them.
-    until(patience, async || {
+    let going = until(patience, async || {
         let open = site.open_jobs().await;
         open.is_some_and(|open| site.service.held() >= before + open)
     })
     .await;
+    if !going && cell.store == Store::Postgres {
+        return Err(Trouble::NotHit("the second run was not going when the first was thawed".into()));
+    }
     // Calls that come now are those of the one that wakes up.
     site.service.hold(false);
     frozen.thaw(cell).await;
     site.service.release();
+    Ok(())
 }
 
 /// The end of every scene: all has ended, and stays as it ended.
