@@ -33,7 +33,7 @@ use serde::de::DeserializeOwned;
 use crate::document::{Document, PageTables};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
-use crate::table::sight::Sight;
+use crate::table::Seen;
 pub use inside::child_main;
 use spawn::Group;
 use wire::Want;
@@ -94,15 +94,16 @@ impl DocumentReader {
         self.ask(Want::Tables, file, request, limits).await
     }
 
-    /// What is seen on `page`, or on every page: what tables are found in. Otherwise as [`Self::parse`].
-    pub async fn sights(
+    /// What is seen on `page`, or on every page, and the tables found in it: for people who want to know why
+    /// a table came out as it did. Otherwise as [`Self::parse`].
+    pub async fn seen(
         &self,
         file: File,
         request: Request,
         page: Option<u32>,
         limits: &Limits,
-    ) -> Result<Vec<Sight>, DocumentError> {
-        self.ask(Want::Sights { page }, file, request, limits).await
+    ) -> Result<Vec<Seen>, DocumentError> {
+        self.ask(Want::Seen { page }, file, request, limits).await
     }
 
     /// Reads `file` from its beginning. Within `limits.wall` (and a moment) there is an answer; every error but

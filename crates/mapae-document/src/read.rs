@@ -8,7 +8,7 @@ use crate::detect::{Kind, detect};
 use crate::document::{Document, Format, Page, PageTables, Source, Stage};
 use crate::error::DocumentError;
 use crate::limits::Limits;
-use crate::table::sight::Sight;
+use crate::table::Seen;
 use crate::{decrypt, language, pdf, sheet};
 
 /// What is read, and what helps to read it.
@@ -28,17 +28,17 @@ pub(crate) fn tables(input: Input, limits: &Limits) -> Result<PageTables, Docume
 }
 
 /// What is seen on `page` of a PDF, or on every page.
-pub(crate) fn sights(input: Input, page: Option<u32>, limits: &Limits) -> Result<Vec<Sight>, DocumentError> {
-    let mut sights = Vec::new();
+pub(crate) fn seen(input: Input, page: Option<u32>, limits: &Limits) -> Result<Vec<Seen>, DocumentError> {
+    let mut seen = Vec::new();
     let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())?;
     if let (Kind::Pdf, data) = opened {
         pdf::look(data, input.password.as_deref(), limits, &mut |sight, _| {
             let (last, wanted) = (page == Some(sight.page), page.is_none_or(|page| page == sight.page));
-            sights.extend(wanted.then_some(sight));
+            seen.extend(wanted.then(|| Seen::of(sight)));
             !last
         })?;
     }
-    Ok(sights)
+    Ok(seen)
 }
 
 /// What the bytes are, and the bytes themselves, out of their protection where they have one.

@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::client::{Client, Local, Remote};
 use crate::command::{
-    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, queue, serve, shell, submit, work,
-    workers,
+    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, queue, serve, shell, submit, tables,
+    work, workers,
 };
 use crate::config::{Config, Flag, Secret};
 use crate::output::{Form, say};
@@ -51,6 +51,8 @@ pub struct Global {
 enum Command {
     /// Analyse documents here and now: no server, no set-up
     Analyze(analyze::Analyze),
+    /// Show the tables on a page, and draw what was seen there
+    Tables(tables::Tables),
     /// API, worker and keeper in one process, to try things out
     Dev(dev::Dev),
     /// API and keeper
@@ -131,6 +133,7 @@ impl Cli {
         let global = &self.global;
         match self.command {
             Command::Analyze(command) => command.run(global).await,
+            Command::Tables(command) => command.run(global).await,
             Command::Dev(command) => command.run(global).await,
             Command::Serve(command) => command.run(global).await,
             Command::Work(command) => command.run(global).await,

@@ -48,8 +48,8 @@ fn serve() -> io::Result<()> {
     match order.want {
         Want::Document => answer(document, limits, socket, |data, limits| read::read(input(data), limits)),
         Want::Tables => answer(document, limits, socket, |data, limits| read::tables(input(data), limits)),
-        Want::Sights { page } => {
-            answer(document, limits, socket, move |data, limits| read::sights(input(data), page, limits))
+        Want::Seen { page } => {
+            answer(document, limits, socket, move |data, limits| read::seen(input(data), page, limits))
         }
     }
 }

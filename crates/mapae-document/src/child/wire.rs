@@ -18,8 +18,8 @@ pub(super) enum Want {
     Document,
     /// The tables of pages.
     Tables,
-    /// What is seen on a page, or on every page.
-    Sights { page: Option<u32> },
+    /// What is seen on a page, or on every page, and the tables found in it.
+    Seen { page: Option<u32> },
 }
 
 /// From parent to child.

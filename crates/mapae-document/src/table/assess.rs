@@ -2,7 +2,7 @@
 
 use super::frame::{Frame, Word};
 use super::geometry::{Area, median};
-use super::line::{Chunk, lines};
+use super::line::{Chunk, Gaps, lines};
 use super::region::Region;
 use super::shape::{Kind, Shape};
 use super::tuning::Tuning;
@@ -40,6 +40,10 @@ pub(super) fn stream(shape: &Shape, region: &Region, _: &Tuning) -> f64 {
     if full < 3 && shape.kind == Kind::Borderless {
         confidence -= 0.25;
     }
+    // Terms and what they mean, names and offices: without numbers or rules two columns are a list.
+    if columns == 2 && numeric < 0.3 && shape.kind == Kind::Borderless {
+        confidence -= 0.2;
+    }
     if filled < 0.35 {
         confidence -= 0.2;
     }
@@ -52,7 +56,7 @@ pub(super) fn stream(shape: &Shape, region: &Region, _: &Tuning) -> f64 {
 }
 
 pub(super) fn found(shape: &Shape, words: &[Word], frame: &Frame) -> Found {
-    let all = lines(words, &Tuning::default());
+    let all = lines(words, Gaps::of(words, &Tuning::default()));
     let cells = shape.cells.iter().filter_map(|cell| {
         let area = Area::around(cell.words.iter().map(|w| &w.area))?;
         Some(FoundCell {

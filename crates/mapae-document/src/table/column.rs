@@ -2,16 +2,12 @@
 
 use super::frame::Word;
 use super::geometry::{Area, shared};
-use super::line::{Chunk, Line, is_number};
+use super::line::{Chunk, Gaps, Line, is_number};
 
 /// White between columns, points.
 const WHITE: f64 = 1.0;
 /// Share of a column, or of a piece, that must lie over the other to belong to it.
 const OVER: f64 = 0.35;
-/// Gap at which a piece over several columns falls apart, in ems: in the body, and in headings, whose words
-/// may well stand over two columns.
-const BODY_GAP: f64 = 0.4;
-const HEAD_GAP: f64 = 0.7;
 
 /// From where to where the cells of a column stand.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,14 +69,42 @@ pub(super) fn columns<'l>(lines: impl IntoIterator<Item = &'l Line>, share: f64)
             }
         }
     }
+    without_marks(columns, &lines)
+}
+
+/// Signs that stand apart from their numbers (a currency at the left edge, notes at the right) are no column.
+fn without_marks(mut columns: Vec<Column>, lines: &[&Line]) -> Vec<Column> {
+    let mut i = 0;
+    while i < columns.len() && columns.len() > 2 {
+        let column = columns[i];
+        let inside = || {
+            let chunks = lines.iter().flat_map(|line| &line.chunks);
+            chunks.filter(move |c| (column.x0..=column.x1).contains(&c.area.middle().0))
+        };
+        let (all, currency) = (inside().count(), inside().all(Chunk::is_currency));
+        let few = all * 10 <= lines.len() * 7 || currency;
+        if !few || !inside().all(Chunk::is_mark) {
+            i += 1;
+            continue;
+        }
+        if currency && i + 1 < columns.len() {
+            columns[i + 1].x0 = column.x0;
+        } else if i > 0 {
+            columns[i - 1].x1 = column.x1;
+        } else {
+            i += 1;
+            continue;
+        }
+        columns.remove(i);
+    }
     columns
 }
 
 /// The line's chunks in their columns.
-pub(super) fn lay(line: &Line, columns: &[Column], heading: bool) -> Laid {
+pub(super) fn lay(line: &Line, columns: &[Column], heading: bool, gaps: Gaps) -> Laid {
     let mut pieces = Vec::new();
     for chunk in &line.chunks {
-        pieces.extend(split(chunk, columns, heading));
+        pieces.extend(split(chunk, columns, heading, gaps));
     }
     // Two pieces that came to lie in one column are one.
     let mut joined: Vec<Piece> = Vec::new();
@@ -97,7 +121,7 @@ pub(super) fn lay(line: &Line, columns: &[Column], heading: bool) -> Laid {
     Laid { base: line.base, size: line.size(), pieces: joined }
 }
 
-fn split(chunk: &Chunk, columns: &[Column], heading: bool) -> Vec<Piece> {
+fn split(chunk: &Chunk, columns: &[Column], heading: bool, gaps: Gaps) -> Vec<Piece> {
     let cols = over(&chunk.area, columns);
     let whole = |chunk: &Chunk, cols| Piece { cols, area: chunk.area, words: chunk.words.clone() };
     if cols.1 - cols.0 < 2 || chunk.words.len() < 2 {
@@ -109,7 +133,8 @@ fn split(chunk: &Chunk, columns: &[Column], heading: bool) -> Vec<Piece> {
         let cut = parts.last().and_then(|part| part.last()).is_some_and(|before| {
             let gap = (word.area.x0 - before.area.x1) / before.size.min(word.size).max(0.1);
             let numbers = is_number(&word.text) || is_number(&before.text);
-            let wide = if heading { gap > HEAD_GAP } else { gap > BODY_GAP || (numbers && gap > 0.15) };
+            let wide =
+                if heading { gap > gaps.heading_cut } else { gap > gaps.cut || (numbers && gap > 0.15) };
             let (a, b) = (over(&before.area, columns), over(&word.area, columns));
             wide && a.1 <= b.0
         });

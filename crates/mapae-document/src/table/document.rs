@@ -2,23 +2,22 @@
 
 use super::sight::Sight;
 use super::tuning::Tuning;
-use super::{Found, extract};
+use super::{Found, WORDS_MAX, extract, link};
 use crate::document::{Cell, PageTables, Table, Warning};
 use crate::limits::Limits;
-
-/// Words of one page that tables are looked for in; a page with more is a drawing or an attack.
-const WORDS_MAX: usize = 20_000;
 
 /// Collects the tables of a document within its limits.
 pub(crate) struct Collector {
     found: PageTables,
     cells_left: u64,
     tuning: Tuning,
+    /// The last table of the page before, if it may go on: its page and what it looks like.
+    open: Option<(u32, link::Look)>,
 }
 
 impl Collector {
     pub(crate) fn new(limits: &Limits) -> Self {
-        Self { found: PageTables::default(), cells_left: limits.cells, tuning: Tuning::default() }
+        Self { found: PageTables::default(), cells_left: limits.cells, tuning: Tuning::default(), open: None }
     }
 
     /// Takes the next page; answers whether there is room for more.
@@ -30,15 +29,21 @@ impl Collector {
             );
             return true;
         }
-        for table in extract(sight, &self.tuning) {
+        let tables = extract(sight, &self.tuning);
+        let last = tables.last().map(|table| link::Look::of(table, sight));
+        let before = self.open.take().filter(|(page, _)| page + 1 == sight.page).map(|(_, look)| look);
+        for (at, table) in tables.into_iter().enumerate() {
+            let goes_on = at == 0 && before.as_ref().is_some_and(|look| look.goes_on(&table, sight));
             let Some(left) = self.cells_left.checked_sub(table.cells.len() as u64) else {
                 self.warn(sight.page, "The document has more cells than allowed; later tables are left out.");
                 return false;
             };
             self.cells_left = left;
             let id = self.found.tables.len() as u32 + 1;
-            self.found.tables.push(placed(table, id, sight.page));
+            let continues = goes_on.then(|| id - 1);
+            self.found.tables.push(Table { continues, ..placed(table, id, sight.page) });
         }
+        self.open = last.map(|look| (sight.page, look));
         true
     }
 

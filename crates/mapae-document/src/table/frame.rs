@@ -29,6 +29,7 @@ pub(super) struct Frame {
     /// Words read in other directions, which headings of narrow columns often are.
     pub(super) turned: Vec<Word>,
     pub(super) rules: Vec<Area>,
+    pub(super) fills: Vec<Area>,
 }
 
 /// The frames of a page, the one with most words first.
@@ -57,6 +58,7 @@ fn frame(sight: &Sight, turn: Turn) -> Frame {
         words: sight.words.iter().filter(|w| w.turn == turn).map(word).collect(),
         turned: sight.words.iter().filter(|w| w.turn != turn).map(word).collect(),
         rules: sight.rules.iter().map(area).collect(),
+        fills: sight.fills.iter().map(area).collect(),
     }
 }
 

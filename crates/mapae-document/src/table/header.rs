@@ -5,6 +5,7 @@ use super::column::{Column, Laid, Piece};
 use super::frame::Word;
 use super::geometry::{Area, shared};
 use super::rule::Rule;
+use super::shade;
 
 /// Distance of the baselines of two lines of one heading, in ems.
 const STEP: f64 = 1.7;
@@ -21,7 +22,12 @@ pub(super) struct Heading {
 }
 
 /// The headings in `lines` and how many rows they make. `rules` are the level rules among the lines.
-pub(super) fn headings(lines: &[Laid], columns: &[Column], rules: &[Rule]) -> (Vec<Heading>, usize) {
+pub(super) fn headings(
+    lines: &[Laid],
+    columns: &[Column],
+    rules: &[Rule],
+    shades: &[Area],
+) -> (Vec<Heading>, usize) {
     let mut headings: Vec<Heading> = Vec::new();
     let spans: Vec<Vec<(usize, usize)>> =
         (0..lines.len()).map(|i| spans(&lines[i], &lines[i + 1..], columns, rules)).collect();
@@ -31,7 +37,8 @@ pub(super) fn headings(lines: &[Laid], columns: &[Column], rules: &[Rule]) -> (V
                 headings.iter_mut().filter(|h| meet(h.cols, cols)).max_by(|a, b| a.base.total_cmp(&b.base));
             if let Some(above) = above
                 && above.cols == cols
-                && line.base - above.base <= STEP * line.size.max(above.size)
+                && (line.base - above.base <= STEP * line.size.max(above.size)
+                    || shade::one(&above.area, &piece.area, shades))
                 && !rules.iter().any(|r| parts(r, above, piece))
             {
                 above.words.extend(piece.words.iter().cloned());

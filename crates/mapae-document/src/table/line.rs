@@ -47,6 +47,19 @@ impl Chunk {
         is_bullet(&word.text)
     }
 
+    /// Whether it is a sign that belongs to a number beside it: a currency, a per cent, a note.
+    pub(super) fn is_mark(&self) -> bool {
+        let [word] = self.words.as_slice() else { return false };
+        let inner = word.text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+        inner.is_some_and(|inner| inner.len() == 1 && inner.chars().all(char::is_alphanumeric))
+            || matches!(word.text.as_str(), "%" | "*" | "**" | "***" | "†" | "‡" | ")" | "a" | "b" | "c")
+            || self.is_currency()
+    }
+
+    pub(super) fn is_currency(&self) -> bool {
+        self.words.iter().all(|w| matches!(w.text.as_str(), "$" | "€" | "£" | "₩" | "¥" | "US$"))
+    }
+
     pub(super) fn size(&self) -> f64 {
         self.words.iter().map(|w| w.size).fold(0.0, f64::max)
     }
@@ -102,16 +115,53 @@ pub(super) fn rows_of_words(words: &[Word]) -> Vec<Vec<Word>> {
     lines
 }
 
-pub(super) fn lines(words: &[Word], tuning: &Tuning) -> Vec<Line> {
-    rows_of_words(words).into_iter().map(|words| line(words, tuning)).collect()
+/// The gaps that part things in the writing at hand, ems.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gaps {
+    /// Between two cells.
+    pub(super) hole: f64,
+    /// Between two numbers that are two cells.
+    pub(super) number_hole: f64,
+    /// Between two words that lie over different columns and are two cells.
+    pub(super) cut: f64,
+    /// The same in headings.
+    pub(super) heading_cut: f64,
 }
 
-fn line(words: Vec<Word>, tuning: &Tuning) -> Line {
+impl Gaps {
+    /// Typewriter faces have wide spaces, so what is a hole goes by the spaces between words.
+    pub(super) fn of(words: &[Word], tuning: &Tuning) -> Self {
+        let mut spaces: Vec<f64> = Vec::new();
+        for line in rows_of_words(words) {
+            for pair in line.windows(2) {
+                let gap = (pair[1].area.x0 - pair[0].area.x1) / pair[0].size.min(pair[1].size).max(0.1);
+                let text = !is_number(&pair[0].text) && !is_number(&pair[1].text);
+                if text && (0.1..1.5).contains(&gap) {
+                    spaces.push(gap);
+                }
+            }
+        }
+        spaces.sort_by(f64::total_cmp);
+        let space = spaces.get(spaces.len() / 4).copied().unwrap_or(0.25);
+        Self {
+            hole: tuning.hole.max(1.9 * space),
+            number_hole: tuning.number_hole.max(1.1 * space),
+            cut: tuning.cut.max(1.3 * space),
+            heading_cut: tuning.heading_cut.max(1.5 * space),
+        }
+    }
+}
+
+pub(super) fn lines(words: &[Word], gaps: Gaps) -> Vec<Line> {
+    rows_of_words(words).into_iter().map(|words| line(words, gaps)).collect()
+}
+
+fn line(words: Vec<Word>, gaps: Gaps) -> Line {
     let base = words.iter().map(|w| w.base).sum::<f64>() / words.len().max(1) as f64;
     let mut chunks: Vec<Chunk> = Vec::new();
     for word in words {
         match chunks.last_mut() {
-            Some(chunk) if !parts(chunk, &word, tuning) => chunk.push(word),
+            Some(chunk) if !parts(chunk, &word, gaps) => chunk.push(word),
             _ => chunks.push(Chunk::of(word)),
         }
     }
@@ -120,12 +170,11 @@ fn line(words: Vec<Word>, tuning: &Tuning) -> Line {
 
 /// Whether `word` begins a new chunk. Numbers stand closer in tables than words do: two of them beside each
 /// other are two cells long before two words would be.
-fn parts(chunk: &Chunk, word: &Word, tuning: &Tuning) -> bool {
+fn parts(chunk: &Chunk, word: &Word, gaps: Gaps) -> bool {
     let Some(before) = chunk.words.last() else { return false };
     let gap = word.area.x0 - chunk.area.x1;
     let size = before.size.min(word.size);
-    let hole =
-        if is_number(&before.text) && is_number(&word.text) { tuning.number_hole } else { tuning.hole };
+    let hole = if is_number(&before.text) && is_number(&word.text) { gaps.number_hole } else { gaps.hole };
     gap > hole * size
 }
 
@@ -167,6 +216,30 @@ fn is_bullet(text: &str) -> bool {
                 && !(text.starts_with('(') && inner.chars().all(|c| c.is_ascii_digit()) && inner.len() > 1)
         }
     }
+}
+
+/// Rows of hyphens and the like, with which typewriters rule, as rules; and the words without them. In a line
+/// with other words they are places to fill in, and say nothing.
+pub(super) fn typed_rules(words: &[Word]) -> (Vec<Word>, Vec<Area>) {
+    let ruling = |w: &Word| {
+        w.text.chars().count() >= 5 && w.text.chars().all(|c| matches!(c, '-' | '_' | '=' | '—' | '─'))
+    };
+    if !words.iter().any(ruling) {
+        return (words.to_vec(), Vec::new());
+    }
+    let mut rules = Vec::new();
+    let mut kept = Vec::new();
+    for line in rows_of_words(words) {
+        if line.iter().all(ruling) {
+            rules.extend(
+                line.iter()
+                    .map(|w| Area::new(w.area.x0, w.base - 0.3 * w.size, w.area.x1, w.base - 0.2 * w.size)),
+            );
+        } else {
+            kept.extend(line.into_iter().filter(|w| !ruling(w)));
+        }
+    }
+    (kept, rules)
 }
 
 /// The words without the dots that lead from a label to its number. A word that dots are glued to is cut

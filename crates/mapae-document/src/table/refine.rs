@@ -1,10 +1,11 @@
 //! A grid of rules to a table, with the rows and columns that the rules leave to the reader's eye.
 
-use super::column;
+use super::column::{self, Column, Laid, Piece};
 use super::frame::Word;
 use super::geometry::Area;
 use super::lattice::Grid;
-use super::line::{self, Line, is_number, rows_of_words};
+use super::line::{self, Gaps, Line, is_number, rows_of_words};
+use super::row;
 use super::shape::{Cell, Kind, Shape};
 use super::title;
 use super::tuning::Tuning;
@@ -13,7 +14,13 @@ use super::tuning::Tuning;
 const FILLED: f64 = 0.2;
 
 /// The table in `grid`, or nothing where it is a frame, a list of boxes or a diagram.
-pub(super) fn shape(grid: &Grid, words: &[Word], turned: &[Word], tuning: &Tuning) -> Option<Shape> {
+pub(super) fn shape(
+    grid: &Grid,
+    words: &[Word],
+    turned: &[Word],
+    gaps: Gaps,
+    tuning: &Tuning,
+) -> Option<Shape> {
     let mut cells: Vec<Cell> = Vec::new();
     for cell in &grid.cells {
         let area = grid.cell_area(cell);
@@ -33,15 +40,20 @@ pub(super) fn shape(grid: &Grid, words: &[Word], turned: &[Word], tuning: &Tunin
         return None;
     }
     trim(&mut cells, grid.xs.len() - 1);
+    let mut cells = deal_across(cells, grid, gaps);
+    deal_down(&mut cells, grid);
     let mut shape = Shape { kind: Kind::Ruled, area: grid.area(), header_rows: 0, confidence: 0.95, cells };
     shape.compact();
     if shape.columns() < 2 && shape.rows() < 2 {
         return None;
     }
-    split_columns(&mut shape, tuning);
+    split_columns(&mut shape, gaps, tuning);
     split_rows(&mut shape, tuning);
     shape.compact();
     if shape.columns() < 2 || shape.rows() < 2 || shape.cells.len() < 4 {
+        return None;
+    }
+    if !hangs_together(&shape) {
         return None;
     }
     shape.area = Area::around(shape.cells.iter().flat_map(|c| c.words.iter().map(|w| &w.area)))?;
@@ -70,12 +82,80 @@ fn trim(cells: &mut Vec<Cell>, columns: usize) {
     }
 }
 
+/// Whether most rows hold several cells; the bars of a diagram begin and end each at a height of its own.
+fn hangs_together(shape: &Shape) -> bool {
+    let rows = shape.rows();
+    let several = (0..rows).filter(|r| shape.cells.iter().filter(|c| c.row == *r).count() >= 2).count();
+    several * 2 >= rows
+}
+
+/// Rows without upright rules under headings with them (shaded rows, rows between level rules): what stands in
+/// the columns of the grid belongs to them.
+fn deal_across(cells: Vec<Cell>, grid: &Grid, gaps: Gaps) -> Vec<Cell> {
+    let columns: Vec<Column> = grid.xs.windows(2).map(|x| Column { x0: x[0], x1: x[1] }).collect();
+    let mut dealt = Vec::new();
+    for cell in cells {
+        if cell.colspan < 2 {
+            dealt.push(cell);
+            continue;
+        }
+        let within = &columns[cell.col..cell.col + cell.colspan];
+        let lines = line::lines(&cell.words, gaps);
+        let pieces: Vec<_> =
+            lines.iter().flat_map(|line| column::lay(line, within, false, gaps).pieces).collect();
+        let own = pieces.iter().filter(|p| p.cols.1 - p.cols.0 == 1).count();
+        let several = lines.iter().any(|line| line.chunks.len() >= 2);
+        if !several || own * 5 < pieces.len() * 4 {
+            dealt.push(cell);
+            continue;
+        }
+        let first = dealt.len();
+        for piece in pieces {
+            let (from, to) = (cell.col + piece.cols.0, cell.col + piece.cols.1);
+            match dealt[first..].iter_mut().find(|c| c.col < to && from < c.col + c.colspan) {
+                Some(part) => part.words.extend(piece.words),
+                None => dealt.push(Cell {
+                    row: cell.row,
+                    rowspan: cell.rowspan,
+                    col: from,
+                    colspan: to - from,
+                    words: piece.words,
+                }),
+            }
+        }
+    }
+    dealt
+}
+
+/// Labels beside ruled rows without level rules of their own: each belongs to the row it stands beside.
+fn deal_down(cells: &mut Vec<Cell>, grid: &Grid) {
+    let mut dealt = Vec::new();
+    for cell in std::mem::take(cells) {
+        let lines = rows_of_words(&cell.words);
+        let rows = &grid.ys[cell.row..=cell.row + cell.rowspan];
+        let row_of = |line: &Vec<Word>| {
+            rows.partition_point(|y| *y < line[0].area.middle().1).clamp(1, cell.rowspan) - 1
+        };
+        let mut beside: Vec<usize> = lines.iter().map(row_of).collect();
+        beside.dedup();
+        if cell.rowspan < 4 || beside.len() * 10 < cell.rowspan * 8 {
+            dealt.push(cell);
+            continue;
+        }
+        for row in beside {
+            let words = lines.iter().filter(|line| row_of(line) == row).flatten().cloned().collect();
+            dealt.push(Cell { row: cell.row + row, rowspan: 1, col: cell.col, colspan: cell.colspan, words });
+        }
+    }
+    *cells = dealt;
+}
+
 /// Rules around a block of columns only: the columns inside are parted by white.
-fn split_columns(shape: &mut Shape, tuning: &Tuning) {
+fn split_columns(shape: &mut Shape, gaps: Gaps, tuning: &Tuning) {
     let mut col = 0;
     while col < shape.columns() {
         let mine: Vec<&Cell> = shape.cells.iter().filter(|c| c.col == col && c.colspan == 1).collect();
-        let lines: Vec<Line> = mine.iter().flat_map(|c| line::lines(&c.words, tuning)).collect();
+        let lines: Vec<Line> = mine.iter().flat_map(|c| line::lines(&c.words, gaps)).collect();
         let several: Vec<&Line> =
             lines.iter().filter(|l| l.chunks.len() >= 2 && !l.chunks[0].is_bullet()).collect();
         if several.len() < 3 || several.len() * 2 < lines.len() {
@@ -98,8 +178,8 @@ fn split_columns(shape: &mut Shape, tuning: &Tuning) {
                 cells.push(Cell { colspan: cell.colspan + more, ..cell });
             } else {
                 let mut parts: Vec<Cell> = Vec::new();
-                for line in line::lines(&cell.words, tuning) {
-                    for piece in column::lay(&line, &columns, false).pieces {
+                for line in line::lines(&cell.words, gaps) {
+                    for piece in column::lay(&line, &columns, !numbered(&line), gaps).pieces {
                         let (from, to) = piece.cols;
                         match parts.iter_mut().find(|p| p.col < col + to && col + from < p.col + p.colspan) {
                             Some(part) => part.words.extend(piece.words),
@@ -119,6 +199,10 @@ fn split_columns(shape: &mut Shape, tuning: &Tuning) {
         shape.cells = cells;
         col += more + 1;
     }
+}
+
+fn numbered(line: &Line) -> bool {
+    line.chunks.iter().any(line::Chunk::is_number)
 }
 
 /// Rules around blocks of rows only: where the lines of several cells stand on the same baselines and are
@@ -180,23 +264,37 @@ fn baselines(cells: &[&Cell], tuning: &Tuning) -> Option<Vec<f64>> {
     if (numbers as f64) < tuning.numeric * all as f64 || all == 0 {
         return None;
     }
-    let words: Vec<Word> = cells.iter().flat_map(|c| c.words.iter().cloned()).collect();
-    let lines = rows_of_words(&words);
-    // A line with nothing but a label belongs to the row above it.
-    let mut bases: Vec<f64> = Vec::new();
-    let mut begun = false;
-    for line in &lines {
-        let base = line.iter().map(|w| w.base).fold(f64::NEG_INFINITY, f64::max);
-        let numbered = line.iter().any(|w| is_number(&w.text));
-        if begun
-            && !numbered
-            && let Some(last) = bases.last_mut()
-        {
-            *last = base;
-        } else {
-            bases.push(base);
+    // The lines of the cells, put together over the band, and then told into rows as everywhere.
+    let mut pieces: Vec<(f64, f64, Piece)> = Vec::new();
+    for (cell, lines) in cells.iter().zip(by_cell) {
+        for words in lines {
+            let base = words.iter().map(|w| w.base).fold(f64::NEG_INFINITY, f64::max);
+            let size = words.iter().map(|w| w.size).fold(0.0, f64::max);
+            let Some(area) = Area::around(words.iter().map(|w| &w.area)) else { continue };
+            pieces.push((base, size, Piece { cols: (cell.col, cell.col + cell.colspan), area, words }));
         }
-        begun |= numbered;
+    }
+    pieces.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut lines: Vec<Laid> = Vec::new();
+    for (base, size, piece) in pieces {
+        match lines.last_mut() {
+            Some(line) if base - line.base <= 0.4 * size.max(line.size) => {
+                line.size = line.size.max(size);
+                line.pieces.push(piece);
+            }
+            _ => lines.push(Laid { base, size, pieces: vec![piece] }),
+        }
+    }
+    lines.iter_mut().for_each(|line| line.pieces.sort_by_key(|p| p.cols));
+    let columns = cells.iter().map(|c| c.col + c.colspan).max().unwrap_or(0);
+    let joined = row::continued(&lines, columns, &[], &[]);
+    let mut bases: Vec<f64> = Vec::new();
+    for (line, joined) in lines.iter().zip(joined) {
+        let base = line.pieces.iter().flat_map(|p| &p.words).map(|w| w.base).fold(line.base, f64::max);
+        match bases.last_mut() {
+            Some(last) if joined => *last = base,
+            _ => bases.push(base),
+        }
     }
     (bases.len() >= 2).then_some(bases)
 }

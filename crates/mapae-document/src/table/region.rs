@@ -25,7 +25,8 @@ pub(super) struct Region {
 
 /// The regions of a page, those between rules first.
 pub(super) fn regions(lines: &[Line], rules: &Rules, taken: &[Area], tuning: &Tuning) -> Vec<Region> {
-    let prose = prose(lines);
+    let mut prose = prose(lines);
+    prose.extend(justified(lines));
     let mut rest: Vec<Line> = Vec::new();
     for (i, line) in lines.iter().enumerate() {
         let kept = line.chunks.iter().enumerate().filter(|(k, _)| !prose.contains(&(i, *k)));
@@ -47,7 +48,7 @@ pub(super) fn regions(lines: &[Line], rules: &Rules, taken: &[Area], tuning: &Tu
     let mut at = 0;
     while at < bars.len() {
         let chain = chain(&bars, at, &rest, lines, tuning);
-        if let Some(region) = between(&bars, &chain, &mut rest, &level, tuning) {
+        if let Some(region) = between(&bars, &chain, lines, &mut rest, &level) {
             found.push(region);
         }
         at += 1;
@@ -98,14 +99,14 @@ fn chain(bars: &[Bar], at: usize, rest: &[Line], all: &[Line], tuning: &Tuning) 
         };
         let full: usize = all.iter().filter(between).map(inside).sum();
         let kept: usize = rest.iter().filter(between).map(inside).sum();
-        let lines: Vec<&Line> = rest.iter().filter(between).filter(|l| inside(l) > 0).collect();
+        let lines: Vec<&Line> = all.iter().filter(between).filter(|l| inside(l) > 0).collect();
         let mut last = a.y;
         let mut near = true;
         for line in &lines {
             near &= line.base - last <= tuning.break_ems * line.size();
             last = line.base;
         }
-        if kept < full || lines.is_empty() && b.y - a.y > 14.0 || !near {
+        if kept * 2 < full || lines.is_empty() && b.y - a.y > 14.0 || !near {
             break;
         }
         if lines.iter().any(|l| l.chunks.len() == 1 && title::is_caption(&l.chunks[0].text())) {
@@ -117,13 +118,7 @@ fn chain(bars: &[Bar], at: usize, rest: &[Line], all: &[Line], tuning: &Tuning) 
 }
 
 /// The region between the bars of a chain; takes its lines out of `rest`.
-fn between(
-    bars: &[Bar],
-    chain: &[usize],
-    rest: &mut [Line],
-    level: &[Rule],
-    tuning: &Tuning,
-) -> Option<Region> {
+fn between(bars: &[Bar], chain: &[usize], all: &[Line], rest: &mut [Line], level: &[Rule]) -> Option<Region> {
     let (top, bottom) = (bars[*chain.first()?], bars[*chain.last()?]);
     if chain.len() < 2 {
         return None;
@@ -135,7 +130,11 @@ fn between(
         chunks: line.chunks.iter().filter(|c| held(c)).cloned().collect(),
     };
     let inside = |line: &Line| top.y < line.base && line.base < bottom.y + 1.0;
-    let mut lines: Vec<Line> = rest.iter().filter(|l| inside(l)).map(part).collect();
+    // Another table may have taken them already.
+    if rest.iter().filter(|l| inside(l)).all(|l| part(l).chunks.is_empty()) {
+        return None;
+    }
+    let mut lines: Vec<Line> = all.iter().filter(|l| inside(l)).map(part).collect();
     lines.retain(|l| !l.chunks.is_empty());
     let mut end = bottom.y;
     // Rules above and below the headings only: the body follows without one.
@@ -157,7 +156,6 @@ fn between(
     if several < 2 || several * 4 < lines.len() {
         return None;
     }
-    let _ = tuning;
     for line in rest.iter_mut().filter(|l| top.y < l.base && l.base < end + 0.5) {
         line.chunks.retain(|c| !held(c));
     }
@@ -207,7 +205,7 @@ fn runs(rest: &[Line], level: &[Rule], taken: &[Area], tuning: &Tuning) -> Vec<R
             let alone = line.chunks.len() == 1 && line.chunks[0].words.len() <= 6;
             let inside = line.area().x0 > run.x0 + 0.2 * run.width() && line.area().x1 <= run.x1 + 4.0;
             let off = (line.area().middle().0 - run.middle().0).abs() > 0.05 * run.width();
-            let near = below.base - line.base <= 1.6 * below.size();
+            let near = below.base - line.base <= 2.0 * below.size();
             if !(alone && inside && off && near) || title::is_caption(&line.chunks[0].text()) {
                 break;
             }
@@ -278,6 +276,71 @@ fn below(lines: &[Line], i: usize, k: usize) -> Option<(usize, usize)> {
         }
     }
     None
+}
+
+/// Whole lines that are set flush on both sides with wide gaps, as typewriters and narrow measures do it: three
+/// or more under each other with the same ends and no white through all of them.
+fn justified(lines: &[Line]) -> std::collections::HashSet<(usize, usize)> {
+    let mut found = std::collections::HashSet::new();
+    let wordy = |l: &Line| {
+        let words = || l.chunks.iter().flat_map(|c| &c.words);
+        let alphabetic =
+            words().filter(|w| w.text.chars().filter(|c| c.is_alphabetic()).count() >= 2).count();
+        words().count() >= 5 && alphabetic * 10 >= words().count() * 7
+    };
+    let mut i = 0;
+    while i < lines.len() {
+        let mut end = i + 1;
+        while end < lines.len() {
+            let (a, b) = (&lines[end - 1], &lines[end]);
+            let (first, area) = (lines[i].area(), b.area());
+            let same = (area.x1 - first.x1).abs() <= 4.0 && (area.x0 - first.x0).abs() <= 4.0;
+            if b.base - a.base > 2.3 * b.size() || !same || !wordy(b) {
+                break;
+            }
+            end += 1;
+        }
+        if end - i >= 2 && wordy(&lines[i]) && !river(&lines[i..end]) {
+            // The line above may be set in, the one below may end early.
+            let from = i.saturating_sub(usize::from(
+                i > 0 && lines[i].base - lines[i - 1].base < 2.3 * lines[i].size(),
+            ));
+            let to = (end
+                + usize::from(
+                    end < lines.len() && lines[end].base - lines[end - 1].base < 2.3 * lines[end - 1].size(),
+                ))
+            .min(lines.len());
+            let whole = (from..to).filter(|&k| {
+                (i..end).contains(&k) || wordy(&lines[k]) || k == end && lines[k].chunks.len() < 3
+            });
+            for k in whole {
+                found.extend((0..lines[k].chunks.len()).map(|chunk| (k, chunk)));
+            }
+        }
+        i = end;
+    }
+    found
+}
+
+/// Whether there is white through (nearly) all of `lines`.
+fn river(lines: &[Line]) -> bool {
+    let mut edges: Vec<(f64, i32)> = Vec::new();
+    for line in lines {
+        let words: Vec<_> = line.chunks.iter().flat_map(|c| &c.words).collect();
+        for pair in words.windows(2) {
+            if pair[1].area.x0 - pair[0].area.x1 >= 0.5 * pair[0].size {
+                edges.push((pair[0].area.x1, 1));
+                edges.push((pair[1].area.x0, -1));
+            }
+        }
+    }
+    edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let (mut open, mut most) = (0, 0);
+    for (_, step) in edges {
+        open += step;
+        most = most.max(open);
+    }
+    most as f64 >= 0.85 * lines.len() as f64
 }
 
 fn is_prose(lines: &[Line], block: &[(usize, usize)]) -> bool {

@@ -1,14 +1,15 @@
 //! Lines to rows: which lines of a table are one row whose cells have several lines.
 
 use super::column::{Laid, Piece};
-use super::geometry::median;
+use super::geometry::{Area, median};
+use super::shade;
 
 /// How much wider than the narrowest the distance of two lines is where a new row begins.
 const WIDER: f64 = 1.3;
 
 /// For each line whether it belongs to the row of the line before it. `ruled` says which lines have a rule
-/// above them.
-pub(super) fn continued(lines: &[Laid], columns: usize, ruled: &[bool]) -> Vec<bool> {
+/// above them, `shades` are those of rows and cells.
+pub(super) fn continued(lines: &[Laid], columns: usize, ruled: &[bool], shades: &[Area]) -> Vec<bool> {
     if let Some(joined) = by_distance(lines, ruled) {
         return joined;
     }
@@ -18,7 +19,8 @@ pub(super) fn continued(lines: &[Laid], columns: usize, ruled: &[bool]) -> Vec<b
             continue;
         }
         let start = (0..i).rev().find(|&k| !joined[k]).unwrap_or(0);
-        joined[i] = continues(lines, start, i, columns, &joined);
+        joined[i] =
+            shade::goes_on(&lines[i - 1], &lines[i], shades) || continues(lines, start, i, columns, &joined);
     }
     joined
 }
@@ -57,6 +59,11 @@ fn wraps(lines: &[Laid], row: &[Laid], label: &Piece, i: usize, joined: &[bool])
     }
     if begins_small(label) {
         return true;
+    }
+    // A label that goes on has filled its line.
+    let right = lines.iter().filter_map(Laid::first).map(|p| p.area.x1).fold(f64::NEG_INFINITY, f64::max);
+    if first.area.width() < 0.6 * (right - first.area.x0) {
+        return false;
     }
     let em = lines[i].size;
     let indent = label.area.x0 - first.area.x0;

@@ -5,10 +5,11 @@ use super::column::{self, Column, Laid};
 use super::frame::Word;
 use super::geometry::Area;
 use super::header;
-use super::line::{Line, lines};
+use super::line::{Chunk, Gaps, Line, is_number, lines};
 use super::region::{Region, regions};
 use super::row;
 use super::rule::{Rule, Rules};
+use super::shade;
 use super::shape::{Cell, Kind, Shape};
 use super::tuning::Tuning;
 
@@ -16,14 +17,63 @@ use super::tuning::Tuning;
 const HEAD_MAX: usize = 8;
 
 /// The tables among `words`, which no lattice holds.
-pub(super) fn shapes(words: &[Word], rules: &Rules, taken: &[Area], tuning: &Tuning) -> Vec<Shape> {
-    let lines = lines(words, tuning);
+pub(super) fn shapes(
+    words: &[Word],
+    rules: &Rules,
+    fills: &[Area],
+    taken: &[Area],
+    tuning: &Tuning,
+) -> Vec<Shape> {
+    let gaps = Gaps::of(words, tuning);
+    let lines = lines(words, gaps);
     let regions = regions(&lines, rules, taken, tuning);
-    regions.iter().filter_map(|region| shape(region, tuning)).collect()
+    let regions = regions.into_iter().flat_map(parts);
+    regions.filter_map(|region| shape(&region, fills, gaps, tuning)).collect()
 }
 
-pub(super) fn shape(region: &Region, tuning: &Tuning) -> Option<Shape> {
+/// Tables under each other whose headings repeat, as the parts of one that was too wide for its page do.
+fn parts(region: Region) -> Vec<Region> {
+    let texts: Vec<String> = region.lines.iter().map(line_text).collect();
+    let first = texts.first().cloned().unwrap_or_default();
+    let numbers = first.chars().any(|c| c.is_ascii_digit());
+    let mut starts: Vec<usize> = vec![0];
+    if !numbers && first.len() >= 4 {
+        starts.extend((3..texts.len()).filter(|&i| texts[i] == first && texts.len() - i >= 3));
+    }
+    if starts.len() == 1 {
+        return vec![region];
+    }
+    let ends = starts.iter().skip(1).copied().chain([texts.len()]);
+    let parts = starts.iter().zip(ends).map(|(&from, to)| {
+        let lines = region.lines[from..to].to_vec();
+        let (top, bottom) = (lines[0].area().y0 - 14.0, lines[lines.len() - 1].area().y1 + 8.0);
+        let rules = region.rules.iter().filter(|r| (top..=bottom).contains(&r.at)).copied().collect();
+        Region { lines, rules, barred: region.barred }
+    });
+    parts.collect()
+}
+
+fn line_text(line: &Line) -> String {
+    line.chunks.iter().map(Chunk::text).collect::<Vec<_>>().join(" ")
+}
+
+/// The numbers along the axis of a diagram: the last lines of a table are never evenly counted up.
+fn is_axis(line: &Line) -> bool {
+    let words = line.chunks.iter().flat_map(|c| &c.words);
+    let numbers: Option<Vec<f64>> =
+        words.map(|w| w.text.trim_end_matches('%').replace(',', "").parse().ok()).collect();
+    let Some(numbers) = numbers.filter(|n: &Vec<f64>| n.len() >= 4) else { return false };
+    let step = numbers[1] - numbers[0];
+    step != 0.0 && numbers.windows(2).all(|p| (p[1] - p[0] - step).abs() < 1e-6)
+}
+
+fn shape(region: &Region, fills: &[Area], gaps: Gaps, tuning: &Tuning) -> Option<Shape> {
     let lines = &region.lines;
+    let area = Area::around(lines.iter().flat_map(|l| l.chunks.iter().map(|c| &c.area)))?;
+    let shades = shade::within(&area, fills);
+    if lines.iter().enumerate().skip(3).any(|(i, line)| i + 2 >= lines.len() && is_axis(line)) {
+        return None;
+    }
     let head = head(region);
     let several = |l: &&Line| l.chunks.len() >= 2;
     let mut body: Vec<&Line> = lines[head..].iter().filter(several).collect();
@@ -35,9 +85,9 @@ pub(super) fn shape(region: &Region, tuning: &Tuning) -> Option<Shape> {
         return None;
     }
     let laid: Vec<Laid> =
-        lines.iter().enumerate().map(|(i, line)| column::lay(line, &columns, i < head)).collect();
+        lines.iter().enumerate().map(|(i, line)| column::lay(line, &columns, i < head, gaps)).collect();
     let mut cells = Vec::new();
-    let (headings, header_rows) = header::headings(&laid[..head], &columns, &region.rules);
+    let (headings, header_rows) = header::headings(&laid[..head], &columns, &region.rules, &shades);
     for heading in headings {
         cells.push(Cell {
             row: heading.row,
@@ -47,8 +97,7 @@ pub(super) fn shape(region: &Region, tuning: &Tuning) -> Option<Shape> {
             words: heading.words,
         });
     }
-    cells.extend(body_cells(&laid[head..], &columns, &region.rules, header_rows));
-    let area = Area::around(lines.iter().flat_map(|l| l.chunks.iter().map(|c| &c.area)))?;
+    cells.extend(body_cells(&laid[head..], &columns, &region.rules, &shades, header_rows));
     let kind = if region.barred { Kind::HalfRuled } else { Kind::Borderless };
     let mut shape = Shape { kind, area, header_rows, confidence: 0.0, cells };
     shape.compact();
@@ -88,8 +137,22 @@ fn is_year(text: &str) -> bool {
     text.len() == 4 && text.parse::<u32>().is_ok_and(|year| (1900..2100).contains(&year))
 }
 
+/// A line between rows that stands in the middle over columns heads the rows that follow, across them.
+fn centred(line: &Laid, piece: &column::Piece, columns: &[Column]) -> Option<(usize, usize)> {
+    if line.pieces.len() != 1 || columns.len() < 3 || piece.words.iter().all(|w| is_number(&w.text)) {
+        return None;
+    }
+    let last = columns.len() - 1;
+    let middle = piece.area.middle().0;
+    let off = |from: usize| ((columns[from].x0 + columns[last].x1) / 2.0 - middle).abs();
+    let near = |from: &usize| {
+        off(*from) <= line.size + 0.06 * (columns[last].x1 - columns[*from].x0) && piece.cols.0 >= *from
+    };
+    (0..2).filter(near).min_by(|a, b| off(*a).total_cmp(&off(*b))).map(|from| (from, last + 1))
+}
+
 /// The cells of the body, whose first row is `row`.
-fn body_cells(lines: &[Laid], columns: &[Column], rules: &[Rule], row: usize) -> Vec<Cell> {
+fn body_cells(lines: &[Laid], columns: &[Column], rules: &[Rule], shades: &[Area], row: usize) -> Vec<Cell> {
     let ruled: Vec<bool> = (0..lines.len())
         .map(|i| {
             i > 0
@@ -98,7 +161,7 @@ fn body_cells(lines: &[Laid], columns: &[Column], rules: &[Rule], row: usize) ->
                     .any(|r| lines[i - 1].base < r.at && r.at < lines[i].base && r.length() > 100.0)
         })
         .collect();
-    let joined = row::continued(lines, columns.len(), &ruled);
+    let joined = row::continued(lines, columns.len(), &ruled, shades);
     let mut cells: Vec<Cell> = Vec::new();
     let mut row = row;
     let mut first = 0;
@@ -110,7 +173,7 @@ fn body_cells(lines: &[Laid], columns: &[Column], rules: &[Rule], row: usize) ->
         for piece in &line.pieces {
             // A label that runs on over empty cells is a label still.
             let label = piece.cols.0 == 0 && line.pieces.len() == 1;
-            let cols = if label { (0, 1) } else { piece.cols };
+            let cols = if label { (0, 1) } else { centred(line, piece, columns).unwrap_or(piece.cols) };
             let same = cells[first..].iter_mut().find(|c| c.col < cols.1 && cols.0 < c.col + c.colspan);
             match same {
                 Some(cell) => cell.words.extend(piece.words.iter().cloned()),

@@ -7,6 +7,10 @@ pub struct Tuning {
     pub hole: f64,
     /// The same between two numbers, ems.
     pub number_hole: f64,
+    /// Gap between words over different columns that makes them two cells, ems.
+    pub cut: f64,
+    /// The same in headings, whose words may well stand over two columns.
+    pub heading_cut: f64,
     /// Share of the lines that may run across the white between two columns of a borderless table.
     pub river: f64,
     /// Share of a cell's edge that a rule must cover to part it from its neighbour.
@@ -24,6 +28,8 @@ impl Default for Tuning {
         Self {
             hole: 0.85,
             number_hole: 0.3,
+            cut: 0.4,
+            heading_cut: 0.45,
             river: 0.08,
             edge: 0.6,
             numeric: 0.55,
