@@ -102,7 +102,7 @@ pub fn extract(sight: &Sight, tuning: &Tuning) -> Vec<Found> {
 
 fn in_frame(frame: &Frame, tuning: &Tuning) -> Vec<Found> {
     let (words, typed) = line::typed_rules(&frame.words);
-    let rules = rule::whole(&[&frame.rules[..], &typed].concat());
+    let rules = rule::whole(&[&frame.rules[..], &typed, &shade::gaps(&frame.fills)].concat());
     let words = line::without_leaders(&words);
     let gaps = line::Gaps::of(&words, tuning);
     let mut taken = Vec::new();

@@ -14,6 +14,8 @@ const THIN: f64 = 3.2;
 const SLENDER: f64 = 2.0;
 /// How far the ends of a level line may differ in height, points.
 const LEVEL: f64 = 0.7;
+/// Shades that a white rule may lie on, the last drawn ones.
+const SHADES_LOOKED_AT: usize = 200;
 /// Components of a colour from which on it is the white of the paper.
 const WHITE: f32 = 0.97;
 /// Opacity under which nothing is seen.
@@ -118,17 +120,17 @@ impl Marks {
         {
             self.fill(rect, ink.white);
         }
-        let Some(width) = ink.stroke.filter(|_| !ink.white && straight) else { return };
+        let Some(width) = ink.stroke.filter(|_| straight) else { return };
         let half = (width * scale / 2.0).clamp(0.05, THIN / 2.0);
         for pair in run.windows(2) {
             let (a, b) = (pair[0], pair[1]);
             let line = Rect::from_points(a, b);
             if line.height() <= LEVEL && line.width() > LEVEL {
                 let y = line.center().y;
-                self.rule(Rect::new(line.x0, y - half, line.x1, y + half));
+                self.rule(Rect::new(line.x0, y - half, line.x1, y + half), ink.white);
             } else if line.width() <= LEVEL && line.height() > LEVEL {
                 let x = line.center().x;
-                self.rule(Rect::new(x - half, line.y0, x + half, line.y1));
+                self.rule(Rect::new(x - half, line.y0, x + half, line.y1), ink.white);
             }
         }
     }
@@ -136,8 +138,8 @@ impl Marks {
     fn fill(&mut self, rect: Rect, white: bool) {
         let (thin, long) = (rect.width().min(rect.height()), rect.width().max(rect.height()));
         if thin <= THIN {
-            if !white && long >= SLENDER * thin {
-                self.rule(rect);
+            if long >= SLENDER * thin {
+                self.rule(rect, white);
             }
         } else if !white {
             let seen = rect.intersect(self.visible());
@@ -147,7 +149,11 @@ impl Marks {
         }
     }
 
-    fn rule(&mut self, rect: Rect) {
+    fn rule(&mut self, rect: Rect, white: bool) {
+        // White is seen on a shade only.
+        if white && !self.fills.iter().rev().take(SHADES_LOOKED_AT).any(|f| f.contains(rect.center())) {
+            return;
+        }
         // Half a point of grace: a rule on the edge of its clip is drawn by half.
         let seen = rect.intersect(self.visible().inflate(0.5, 0.5));
         if (seen.width() > LEVEL || seen.height() > LEVEL) && self.rules.len() < MARKS_MAX {

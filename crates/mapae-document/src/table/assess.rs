@@ -15,12 +15,16 @@ pub(super) fn stream(shape: &Shape, region: &Region, _: &Tuning) -> f64 {
     if rows < 2 || columns < 2 || body.len() < 3 {
         return 0.0;
     }
+    let full = (0..rows).filter(|r| shape.cells.iter().filter(|c| c.row == *r).count() >= 2).count();
     let outside: Vec<_> = body.iter().filter(|c| c.col > 0).collect();
     let numbers = outside.iter().filter(|c| c.words.iter().all(|w| super::line::is_number(&w.text))).count();
     let numeric = numbers as f64 / outside.len().max(1) as f64;
     let body_rows = rows.saturating_sub(shape.header_rows).max(1);
-    let full = (0..rows).filter(|r| shape.cells.iter().filter(|c| c.row == *r).count() >= 2).count();
     let filled = body.len() as f64 / (body_rows * columns) as f64;
+    // Two lines of words over each other say nothing.
+    if full < 3 && numeric < 0.2 {
+        return 0.0;
+    }
     let wordy = median(outside.iter().map(|c| c.words.len() as f64).collect()).unwrap_or(0.0);
     let mut confidence = 0.35;
     if shape.kind == Kind::HalfRuled {
@@ -33,6 +37,9 @@ pub(super) fn stream(shape: &Shape, region: &Region, _: &Tuning) -> f64 {
     }
     if columns >= 3 {
         confidence += 0.1;
+    }
+    if numeric < 0.2 && shape.kind == Kind::Borderless {
+        confidence -= 0.15;
     }
     if wordy > 5.0 {
         confidence -= 0.25;

@@ -45,7 +45,9 @@ impl Laid {
 }
 
 /// The columns that `lines` leave white between; `share` of the lines may run across that white.
-pub(super) fn columns<'l>(lines: impl IntoIterator<Item = &'l Line>, share: f64) -> Vec<Column> {
+///
+/// `whole` says that the lines are those of a whole table, not of one of its columns.
+pub(super) fn columns<'l>(lines: impl IntoIterator<Item = &'l Line>, share: f64, whole: bool) -> Vec<Column> {
     let lines: Vec<&Line> = lines.into_iter().collect();
     let most = (share * lines.len() as f64) as i32;
     let mut edges: Vec<(f64, i32)> = Vec::new();
@@ -69,20 +71,20 @@ pub(super) fn columns<'l>(lines: impl IntoIterator<Item = &'l Line>, share: f64)
             }
         }
     }
-    without_marks(columns, &lines)
+    without_marks(columns, &lines, whole)
 }
 
 /// Signs that stand apart from their numbers (a currency at the left edge, notes at the right) are no column.
-fn without_marks(mut columns: Vec<Column>, lines: &[&Line]) -> Vec<Column> {
+fn without_marks(mut columns: Vec<Column>, lines: &[&Line], whole: bool) -> Vec<Column> {
     let mut i = 0;
-    while i < columns.len() && columns.len() > 2 {
+    while i < columns.len() && columns.len() > if whole { 2 } else { 1 } {
         let column = columns[i];
         let inside = || {
             let chunks = lines.iter().flat_map(|line| &line.chunks);
             chunks.filter(move |c| (column.x0..=column.x1).contains(&c.area.middle().0))
         };
         let (all, currency) = (inside().count(), inside().all(Chunk::is_currency));
-        let few = all * 10 <= lines.len() * 7 || currency;
+        let few = !whole || all * 10 <= lines.len() * 7 || currency;
         if !few || !inside().all(Chunk::is_mark) {
             i += 1;
             continue;
@@ -122,7 +124,8 @@ pub(super) fn lay(line: &Line, columns: &[Column], heading: bool, gaps: Gaps) ->
 }
 
 fn split(chunk: &Chunk, columns: &[Column], heading: bool, gaps: Gaps) -> Vec<Piece> {
-    let cols = over(&chunk.area, columns);
+    let over = |area: &Area| if heading { headed(area, columns) } else { over(area, columns) };
+    let cols = over(&chunk.area);
     let whole = |chunk: &Chunk, cols| Piece { cols, area: chunk.area, words: chunk.words.clone() };
     if cols.1 - cols.0 < 2 || chunk.words.len() < 2 {
         return vec![whole(chunk, cols)];
@@ -135,7 +138,7 @@ fn split(chunk: &Chunk, columns: &[Column], heading: bool, gaps: Gaps) -> Vec<Pi
             let numbers = is_number(&word.text) || is_number(&before.text);
             let wide =
                 if heading { gap > gaps.heading_cut } else { gap > gaps.cut || (numbers && gap > 0.15) };
-            let (a, b) = (over(&before.area, columns), over(&word.area, columns));
+            let (a, b) = (over(&before.area), over(&word.area));
             wide && a.1 <= b.0
         });
         match parts.last_mut() {
@@ -147,7 +150,20 @@ fn split(chunk: &Chunk, columns: &[Column], heading: bool, gaps: Gaps) -> Vec<Pi
         return vec![whole(chunk, cols)];
     }
     let parts = parts.iter().filter_map(|words| Chunk::from_words(words));
-    parts.map(|part| whole(&part, over(&part.area, columns))).collect()
+    parts.map(|part| whole(&part, over(&part.area))).collect()
+}
+
+/// The columns of a heading, which is often wider than its numbers: those whose middle it covers, and the one
+/// its own middle is nearest to.
+fn headed(area: &Area, columns: &[Column]) -> (usize, usize) {
+    let middle = area.middle().0;
+    let distance = |c: &Column| (c.x0 - middle).max(middle - c.x1);
+    let nearest = columns.iter().enumerate().min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
+    let nearest = nearest.map_or(0, |(i, _)| i);
+    let covers = |c: &Column| (area.x0..=area.x1).contains(&((c.x0 + c.x1) / 2.0));
+    let first = columns.iter().position(covers).unwrap_or(nearest).min(nearest);
+    let last = columns.iter().rposition(covers).unwrap_or(nearest).max(nearest);
+    (first, last + 1)
 }
 
 /// The columns an area lies over, the last one excluded; at least the nearest one.

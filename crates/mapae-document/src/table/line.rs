@@ -145,7 +145,7 @@ impl Gaps {
         let space = spaces.get(spaces.len() / 4).copied().unwrap_or(0.25);
         Self {
             hole: tuning.hole.max(1.9 * space),
-            number_hole: tuning.number_hole.max(1.1 * space),
+            number_hole: tuning.number_hole,
             cut: tuning.cut.max(1.3 * space),
             heading_cut: tuning.heading_cut.max(1.5 * space),
         }

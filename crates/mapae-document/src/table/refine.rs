@@ -162,7 +162,7 @@ fn split_columns(shape: &mut Shape, gaps: Gaps, tuning: &Tuning) {
             col += 1;
             continue;
         }
-        let columns = column::columns(several.iter().copied(), tuning.river);
+        let columns = column::columns(several.iter().copied(), tuning.river, false);
         if columns.len() < 2 || columns.len() > 40 {
             col += 1;
             continue;
@@ -261,9 +261,7 @@ fn baselines(cells: &[&Cell], tuning: &Tuning) -> Option<Vec<f64>> {
             numbers += lines.iter().filter(|l| l.iter().all(|w| is_number(&w.text))).count();
         }
     }
-    if (numbers as f64) < tuning.numeric * all as f64 || all == 0 {
-        return None;
-    }
+    let numeric = all > 0 && numbers as f64 >= tuning.numeric * all as f64;
     // The lines of the cells, put together over the band, and then told into rows as everywhere.
     let mut pieces: Vec<(f64, f64, Piece)> = Vec::new();
     for (cell, lines) in cells.iter().zip(by_cell) {
@@ -287,7 +285,20 @@ fn baselines(cells: &[&Cell], tuning: &Tuning) -> Option<Vec<f64>> {
     }
     lines.iter_mut().for_each(|line| line.pieces.sort_by_key(|p| p.cols));
     let columns = cells.iter().map(|c| c.col + c.colspan).max().unwrap_or(0);
-    let joined = row::continued(&lines, columns, &[], &[]);
+    let joined = if numeric {
+        row::continued(&lines, columns, &[], &[])
+    } else {
+        // Text between upright rules, its rows parted by white: all of them begin in the first column.
+        let first = cells.iter().map(|c| c.col).min()?;
+        let joined = row::by_distance(&lines, &[])?;
+        let begin = lines.iter().zip(&joined).filter(|(_, joined)| !**joined);
+        let labelled = begin.filter(|(line, _)| line.pieces.iter().any(|p| p.cols.0 == first)).count();
+        let rows = joined.iter().filter(|joined| !**joined).count();
+        if labelled < rows || rows < 3 {
+            return None;
+        }
+        joined
+    };
     let mut bases: Vec<f64> = Vec::new();
     for (line, joined) in lines.iter().zip(joined) {
         let base = line.pieces.iter().flat_map(|p| &p.words).map(|w| w.base).fold(line.base, f64::max);

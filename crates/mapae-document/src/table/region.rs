@@ -106,7 +106,12 @@ fn chain(bars: &[Bar], at: usize, rest: &[Line], all: &[Line], tuning: &Tuning) 
             near &= line.base - last <= tuning.break_ems * line.size();
             last = line.base;
         }
-        if kept * 2 < full || lines.is_empty() && b.y - a.y > 14.0 || !near {
+        // Running text, though not all over the measure: lines that are one long piece.
+        let running = lines.iter().filter(|l| l.chunks.len() == 1 && l.chunks[0].words.len() >= 12).count();
+        let gone =
+            all.iter().zip(rest).filter(|(l, kept)| between(l) && inside(l) > 0 && kept.chunks.is_empty());
+        let prose = running.max(gone.count()) * 4 > lines.len();
+        if kept * 2 < full || prose || lines.is_empty() && b.y - a.y > 14.0 || !near {
             break;
         }
         if lines.iter().any(|l| l.chunks.len() == 1 && title::is_caption(&l.chunks[0].text())) {
@@ -136,6 +141,26 @@ fn between(bars: &[Bar], chain: &[usize], all: &[Line], rest: &mut [Line], level
     }
     let mut lines: Vec<Line> = all.iter().filter(|l| inside(l)).map(part).collect();
     lines.retain(|l| !l.chunks.is_empty());
+    // A rule under the headings only: they stand above it.
+    let mut start = top.y;
+    let mut above: Vec<Line> = Vec::new();
+    for line in rest.iter().rev().filter(|l| l.base <= top.y).map(part) {
+        if line.chunks.is_empty() {
+            continue;
+        }
+        let below = above.last().map_or(top.y, |l: &Line| l.base);
+        let text = line.chunks[0].text();
+        let heads = line.chunks.len() >= 2 && !line.chunks[0].is_bullet()
+            || !above.is_empty() && line.area().x0 > from + 0.25 * (to - from);
+        let reach = if above.is_empty() { 1.2 } else { 1.8 };
+        let near = below - line.base <= reach * line.size();
+        if !heads || !near || title::is_caption(&text) || above.len() >= 4 {
+            break;
+        }
+        start = line.area().y0;
+        above.push(line);
+    }
+    lines.splice(0..0, above.into_iter().rev());
     let mut end = bottom.y;
     // Rules above and below the headings only: the body follows without one.
     let step = median(lines.windows(2).map(|p| p[1].base - p[0].base).collect());
@@ -156,10 +181,10 @@ fn between(bars: &[Bar], chain: &[usize], all: &[Line], rest: &mut [Line], level
     if several < 2 || several * 4 < lines.len() {
         return None;
     }
-    for line in rest.iter_mut().filter(|l| top.y < l.base && l.base < end + 0.5) {
+    for line in rest.iter_mut().filter(|l| start < l.base && l.base < end + 0.5) {
         line.chunks.retain(|c| !held(c));
     }
-    let rules = level.iter().filter(|r| r.at >= top.y - 2.0 && r.at <= end + 2.0);
+    let rules = level.iter().filter(|r| r.at >= start - 2.0 && r.at <= end + 2.0);
     let rules = rules.filter(|r| shared((r.from, r.to), (from, to)) > 0.0).copied().collect();
     Some(Region { lines, rules, barred: true })
 }

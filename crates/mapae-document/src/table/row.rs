@@ -85,7 +85,7 @@ fn ends_open(piece: &Piece) -> bool {
 
 /// Rows by white: lines of one row stand closer to each other than rows do. Believed only where it explains
 /// the page: no two lines of a row both have numbers, and later lines of rows have fewer pieces.
-fn by_distance(lines: &[Laid], ruled: &[bool]) -> Option<Vec<bool>> {
+pub(super) fn by_distance(lines: &[Laid], ruled: &[bool]) -> Option<Vec<bool>> {
     if lines.len() < 3 {
         return None;
     }

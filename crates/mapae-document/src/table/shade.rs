@@ -1,7 +1,7 @@
 //! Shaded rows and cells: what stands in one shade belongs together.
 
 use super::column::Laid;
-use super::geometry::Area;
+use super::geometry::{Area, shared};
 
 /// Shades of one page that are looked at; a page with more is a drawing.
 const SHADES_MAX: usize = 2_000;
@@ -16,6 +16,32 @@ pub(super) fn within(table: &Area, fills: &[Area]) -> Vec<Area> {
     let grown = Area::new(table.x0 - 20.0, table.y0 - 20.0, table.x1 + 20.0, table.y1 + 20.0);
     let inside = fills.iter().filter(|f| grown.holds(f) && f.height() < BACKGROUND * grown.height());
     inside.copied().collect()
+}
+
+/// Gap between two shaded cells that is seen as a rule, points.
+const GAP: std::ops::RangeInclusive<f64> = 0.4..=4.0;
+
+/// The white between shaded cells beside each other or above each other, as rules.
+pub(super) fn gaps(fills: &[Area]) -> Vec<Area> {
+    let mut rules = Vec::new();
+    if fills.len() > SHADES_MAX {
+        return rules;
+    }
+    for a in fills {
+        for b in fills {
+            let beside = shared((a.y0, a.y1), (b.y0, b.y1));
+            let above = shared((a.x0, a.x1), (b.x0, b.x1));
+            if GAP.contains(&(b.x0 - a.x1)) && beside >= 0.6 * a.height().min(b.height()) {
+                let x = (a.x1 + b.x0) / 2.0;
+                rules.push(Area::new(x - 0.1, a.y0.max(b.y0), x + 0.1, a.y1.min(b.y1)));
+            }
+            if GAP.contains(&(b.y0 - a.y1)) && above >= 0.6 * a.width().min(b.width()) {
+                let y = (a.y1 + b.y0) / 2.0;
+                rules.push(Area::new(a.x0.max(b.x0), y - 0.1, a.x1.min(b.x1), y + 0.1));
+            }
+        }
+    }
+    rules
 }
 
 /// Whether two areas above each other stand in one shade.

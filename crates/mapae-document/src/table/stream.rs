@@ -11,6 +11,7 @@ use super::row;
 use super::rule::{Rule, Rules};
 use super::shade;
 use super::shape::{Cell, Kind, Shape};
+use super::title;
 use super::tuning::Tuning;
 
 /// Lines of headings a table may have.
@@ -28,6 +29,7 @@ pub(super) fn shapes(
     let lines = lines(words, gaps);
     let regions = regions(&lines, rules, taken, tuning);
     let regions = regions.into_iter().flat_map(parts);
+    let regions = regions.filter(|region| !title::is_figure(&lines, &region.lines));
     regions.filter_map(|region| shape(&region, fills, gaps, tuning)).collect()
 }
 
@@ -71,7 +73,12 @@ fn shape(region: &Region, fills: &[Area], gaps: Gaps, tuning: &Tuning) -> Option
     let lines = &region.lines;
     let area = Area::around(lines.iter().flat_map(|l| l.chunks.iter().map(|c| &c.area)))?;
     let shades = shade::within(&area, fills);
-    if lines.iter().enumerate().skip(3).any(|(i, line)| i + 2 >= lines.len() && is_axis(line)) {
+    let numbered = |line: &&Line| line.chunks.iter().filter(|c| c.is_number()).count() >= 2;
+    let axis = lines.iter().enumerate().any(|(i, line)| {
+        let last = i >= 3 && i + 2 >= lines.len();
+        is_axis(line) && (last || lines.iter().filter(numbered).count() == 1)
+    });
+    if axis {
         return None;
     }
     let head = head(region);
@@ -80,7 +87,7 @@ fn shape(region: &Region, fills: &[Area], gaps: Gaps, tuning: &Tuning) -> Option
     if body.len() < 2 {
         body = lines.iter().filter(several).collect();
     }
-    let columns = column::columns(body.iter().copied(), tuning.river);
+    let columns = column::columns(body.iter().copied(), tuning.river, true);
     if columns.len() < 2 {
         return None;
     }

@@ -19,6 +19,36 @@ pub(super) fn is_caption(text: &str) -> bool {
     })
 }
 
+/// Whether what stands in `inside` is called a figure, by its first line or by the lines above it: a diagram's
+/// labels stand in rows and columns too.
+pub(super) fn is_figure(lines: &[Line], inside: &[Line]) -> bool {
+    let Some(first) = inside.first() else { return false };
+    let text = |line: &Line| line.chunks.iter().map(super::line::Chunk::text).collect::<Vec<_>>().join(" ");
+    if names_figure(&text(first)) {
+        return true;
+    }
+    let (mut y, area) = (first.base, first.area());
+    for line in lines.iter().rev().filter(|l| l.base < first.base - 1.0).take(4) {
+        if y - line.base > 3.5 * line.size().max(first.size()) || is_table(&text(line)) {
+            return false;
+        }
+        if shared((line.area().x0, line.area().x1), (area.x0, area.x1)) > 0.0 && names_figure(&text(line)) {
+            return true;
+        }
+        y = line.base;
+    }
+    false
+}
+
+fn names_figure(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    is_caption(text) && ["fig", "chart", "그림"].iter().any(|word| lower.starts_with(word))
+}
+
+fn is_table(text: &str) -> bool {
+    is_caption(text) && !names_figure(text)
+}
+
 /// A Roman number, or a letter with digits behind: "IV", "A-1".
 fn is_number_word(word: &str) -> bool {
     !word.is_empty()
