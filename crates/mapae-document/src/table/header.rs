@@ -15,6 +15,7 @@ const STEP: f64 = 1.7;
 pub(super) struct Heading {
     pub(super) cols: (usize, usize),
     pub(super) row: usize,
+    pub(super) rowspan: usize,
     pub(super) words: Vec<Word>,
     area: Area,
     base: f64,
@@ -49,6 +50,7 @@ pub(super) fn headings(
             headings.push(Heading {
                 cols,
                 row: 0,
+                rowspan: 1,
                 words: piece.words.clone(),
                 area: piece.area,
                 base: line.base,
@@ -149,6 +151,14 @@ fn levels(headings: &mut [Heading]) -> usize {
     let rows = levels.iter().max().map_or(0, |l| l + 1);
     for (heading, level) in headings.iter_mut().zip(levels) {
         heading.row = rows - 1 - level;
+    }
+    // With nothing above it a heading reaches up to the top, beside those over several columns.
+    for i in 0..headings.len() {
+        let (cols, base) = (headings[i].cols, headings[i].base);
+        if headings.iter().all(|h| h.base >= base || !meet(h.cols, cols)) {
+            headings[i].rowspan = headings[i].row + 1;
+            headings[i].row = 0;
+        }
     }
     rows
 }

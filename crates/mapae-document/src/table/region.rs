@@ -10,6 +10,8 @@ use super::tuning::Tuning;
 const BAR: f64 = 60.0;
 /// How far the ends of bars of one table may differ, points.
 const ENDS: f64 = 8.0;
+/// Share of a table's width from which on a line of words in one piece is running text.
+const WIDE: f64 = 0.75;
 /// Lines with a single piece between two lines with several.
 const SINGLE_MAX: usize = 3;
 
@@ -110,7 +112,12 @@ fn chain(bars: &[Bar], at: usize, rest: &[Line], all: &[Line], tuning: &Tuning) 
         let running = lines.iter().filter(|l| l.chunks.len() == 1 && l.chunks[0].words.len() >= 12).count();
         let gone =
             all.iter().zip(rest).filter(|(l, kept)| between(l) && inside(l) > 0 && kept.chunks.is_empty());
-        let prose = running.max(gone.count()) * 4 > lines.len();
+        // Two lines of it over the whole measure end a table.
+        let wide = |l: &&&Line| {
+            l.chunks.len() == 1 && l.chunks[0].words.len() >= 9 && l.area().width() >= WIDE * (b.to - a.from)
+        };
+        let wide = lines.iter().filter(wide).count() >= 2;
+        let prose = wide || running.max(gone.count()) * 4 > lines.len();
         if kept * 2 < full || prose || lines.is_empty() && b.y - a.y > 14.0 || !near {
             break;
         }
@@ -215,6 +222,10 @@ fn runs(rest: &[Line], level: &[Rule], taken: &[Area], tuning: &Tuning) -> Vec<R
             } else {
                 singles += 1;
                 let text = line.chunks[0].text();
+                let columns = lines[i..end].iter().map(|l| l.area().width()).fold(0.0, f64::max);
+                if line.chunks[0].words.len() >= 6 && line.area().width() >= WIDE * columns {
+                    break;
+                }
                 if singles > SINGLE_MAX || title::is_caption(&text) || line.chunks[0].words.len() > 12 {
                     break;
                 }

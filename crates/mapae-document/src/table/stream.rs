@@ -99,7 +99,7 @@ fn shape(region: &Region, fills: &[Area], gaps: Gaps, tuning: &Tuning) -> Option
         cells.push(Cell {
             row: heading.row,
             col: heading.cols.0,
-            rowspan: 1,
+            rowspan: heading.rowspan,
             colspan: heading.cols.1 - heading.cols.0,
             words: heading.words,
         });
@@ -118,9 +118,17 @@ fn head(region: &Region) -> usize {
     let area = Area::around(lines.iter().flat_map(|l| l.chunks.iter().map(|c| &c.area)));
     let Some(area) = area else { return 0 };
     // A rule across the table under its first lines.
-    let across = |r: &&Rule| r.length() >= 0.7 * area.width();
-    for rule in region.rules.iter().filter(across) {
-        let above = lines.iter().filter(|l| l.base < rule.at).count();
+    for rules in region.rules.chunk_by(|a, b| b.at - a.at <= 2.0) {
+        // From side to side, perhaps in a piece for each column: a rule that leaves out the labels is one under a
+        // heading over the columns.
+        let from = rules.iter().map(|r| r.from).fold(f64::INFINITY, f64::min);
+        let to = rules.iter().map(|r| r.to).fold(f64::NEG_INFINITY, f64::max);
+        let drawn: f64 = rules.iter().map(Rule::length).sum();
+        let edge = 0.05 * area.width() + 5.0;
+        if from > area.x0 + edge || to < area.x1 - edge || drawn < 0.6 * area.width() {
+            continue;
+        }
+        let above = lines.iter().filter(|l| l.base < rules[0].at).count();
         if above > 0 && above <= HEAD_MAX && above < lines.len() {
             return above;
         }

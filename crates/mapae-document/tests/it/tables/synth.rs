@@ -193,8 +193,6 @@ pub(crate) fn page(style: Style, features: Features, noise: Noise) -> (Sight, Ve
     let mut cell = |row: u32, col: u32, colspan: u32, text: &str| {
         truth.push(Cell { row, col, rowspan: 1, colspan, text: text.to_owned() });
     };
-    // Where rules are around the headings, those beside the one over several columns are two rows high.
-    let framed = matches!(style, Style::Ruled | Style::Open | Style::ColumnRules | Style::HeadingRules);
     let middle = |col: usize| (x[col] + x[col + 1]) / 2.0;
     let mut spanner_bottom = None;
     if features.spanner {
@@ -263,7 +261,8 @@ pub(crate) fn page(style: Style, features: Features, noise: Noise) -> (Sight, Ve
         lines.push(y);
     }
     let bottom = y;
-    if framed && features.spanner {
+    if features.spanner {
+        // Beside the heading over several columns the others are two rows high.
         for cell in truth.iter_mut().filter(|cell| cell.row == 1 && cell.col < 3) {
             (cell.row, cell.rowspan) = (0, 2);
         }
