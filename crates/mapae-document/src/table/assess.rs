@@ -15,7 +15,7 @@ pub(super) fn stream(shape: &Shape, region: &Region, _: &Tuning) -> f64 {
     if rows < 2 || columns < 2 || body.len() < 3 {
         return 0.0;
     }
-    let full = (0..rows).filter(|r| shape.cells.iter().filter(|c| c.row == *r).count() >= 2).count();
+    let full = shape.rows_with_several();
     let outside: Vec<_> = body.iter().filter(|c| c.col > 0).collect();
     let numbers = outside.iter().filter(|c| c.words.iter().all(|w| super::line::is_number(&w.text))).count();
     let numeric = numbers as f64 / outside.len().max(1) as f64;
@@ -59,7 +59,8 @@ pub(super) fn stream(shape: &Shape, region: &Region, _: &Tuning) -> f64 {
     if marks * 2 > region.lines.len() && columns == 2 {
         confidence -= 0.4;
     }
-    confidence.clamp(0.0, 0.99)
+    // White is never as sure as rules are.
+    confidence.clamp(0.0, if shape.kind == Kind::HalfRuled { 0.94 } else { 0.9 })
 }
 
 pub(super) fn found(shape: &Shape, words: &[Word], frame: &Frame) -> Found {

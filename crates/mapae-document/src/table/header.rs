@@ -120,10 +120,15 @@ fn centred(
     let right = spans.get(i + 1).map_or(columns.len(), |s| s.0);
     let middle = line.pieces[i].area.middle().0;
     let headed = |col: usize| next.pieces.iter().any(|p| p.cols.0 <= col && col < p.cols.1);
+    if !(own.0..own.1).all(headed) {
+        return None;
+    }
+    let first = (left..own.0).rev().take_while(|col| headed(*col)).last().unwrap_or(own.0);
+    let last = (own.1..right).take_while(|col| headed(*col)).last().map_or(own.1, |col| col + 1);
     let mut best = None;
-    for from in left..=own.0 {
-        for to in own.1..=right {
-            if to - from < 2 || (from, to) == own || !(from..to).all(headed) {
+    for from in first..=own.0 {
+        for to in own.1..=last {
+            if to - from < 2 || (from, to) == own {
                 continue;
             }
             let off = ((columns[from].x0 + columns[to - 1].x1) / 2.0 - middle).abs();

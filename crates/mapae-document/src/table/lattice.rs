@@ -37,9 +37,28 @@ impl Grid {
         Area::new(x[0], y[0], x[x.len() - 1], y[y.len() - 1])
     }
 
-    pub(super) fn cell_area(&self, cell: &GridCell) -> Area {
-        let (x, y) = (&self.xs, &self.ys);
-        Area::new(x[cell.cols.0], y[cell.rows.0], x[cell.cols.1], y[cell.rows.1])
+    /// For each place of the grid, row by row, which of the cells it belongs to.
+    pub(super) fn owners(&self) -> Vec<Option<usize>> {
+        let columns = self.xs.len() - 1;
+        let mut owners = vec![None; (self.ys.len() - 1) * columns];
+        for (i, cell) in self.cells.iter().enumerate() {
+            for row in cell.rows.0..cell.rows.1 {
+                owners[row * columns + cell.cols.0..row * columns + cell.cols.1].fill(Some(i));
+            }
+        }
+        owners
+    }
+
+    /// The place that the middle of `area` lies in.
+    pub(super) fn place(&self, area: &Area) -> Option<usize> {
+        if !self.area().holds(area) {
+            return None;
+        }
+        let (x, y) = area.middle();
+        let (rows, columns) = (self.ys.len() - 1, self.xs.len() - 1);
+        let column = self.xs.partition_point(|at| *at <= x).clamp(1, columns) - 1;
+        let row = self.ys.partition_point(|at| *at <= y).clamp(1, rows) - 1;
+        Some(row * columns + column)
     }
 }
 

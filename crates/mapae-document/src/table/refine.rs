@@ -3,7 +3,7 @@
 use super::column::{self, Column, Laid, Piece};
 use super::frame::Word;
 use super::geometry::Area;
-use super::lattice::Grid;
+use super::lattice::{Grid, GridCell};
 use super::line::{self, Gaps, Line, is_number, rows_of_words};
 use super::row;
 use super::shape::{Cell, Kind, Shape};
@@ -21,18 +21,19 @@ pub(super) fn shape(
     gaps: Gaps,
     tuning: &Tuning,
 ) -> Option<Shape> {
-    let mut cells: Vec<Cell> = Vec::new();
-    for cell in &grid.cells {
-        let area = grid.cell_area(cell);
-        let mut inside: Vec<Word> = words.iter().filter(|w| area.holds(&w.area)).cloned().collect();
-        inside.extend(turned.iter().filter(|w| area.holds(&w.area)).cloned());
-        cells.push(Cell {
-            row: cell.rows.0,
-            col: cell.cols.0,
-            rowspan: cell.rows.1 - cell.rows.0,
-            colspan: cell.cols.1 - cell.cols.0,
-            words: inside,
-        });
+    let empty = |cell: &GridCell| Cell {
+        row: cell.rows.0,
+        col: cell.cols.0,
+        rowspan: cell.rows.1 - cell.rows.0,
+        colspan: cell.cols.1 - cell.cols.0,
+        words: Vec::new(),
+    };
+    let mut cells: Vec<Cell> = grid.cells.iter().map(empty).collect();
+    let owners = grid.owners();
+    for word in words.iter().chain(turned) {
+        if let Some(owner) = grid.place(&word.area).and_then(|place| owners[place]) {
+            cells[owner].words.push(word.clone());
+        }
     }
     let all = cells.len();
     cells.retain(|c| !c.words.is_empty());
@@ -68,14 +69,12 @@ fn trim(cells: &mut Vec<Cell>, columns: usize) {
         let Some(last) = cells.iter().map(|c| c.row + c.rowspan).max() else { return };
         let Some(first) = cells.iter().map(|c| c.row).min() else { return };
         let about = |cell: &Cell| {
-            let text = cell.text();
-            let lines = rows_of_words(&cell.words).len();
-            cell.colspan == columns
-                && columns > 1
-                && (title::is_caption(&text) && cell.row == first
-                    || (cell.row == first || cell.row + cell.rowspan == last)
-                        && lines >= 2
-                        && cell.words.len() > 20)
+            let (begins, ends) = (cell.row == first, cell.row + cell.rowspan == last);
+            if columns < 2 || cell.colspan < columns || !(begins || ends) {
+                return false;
+            }
+            let running = cell.words.len() > 20 && rows_of_words(&cell.words).len() >= 2;
+            running || begins && title::is_caption(&cell.text())
         };
         let Some(at) = cells.iter().position(about) else { return };
         cells.remove(at);
@@ -84,9 +83,7 @@ fn trim(cells: &mut Vec<Cell>, columns: usize) {
 
 /// Whether most rows hold several cells; the bars of a diagram begin and end each at a height of its own.
 fn hangs_together(shape: &Shape) -> bool {
-    let rows = shape.rows();
-    let several = (0..rows).filter(|r| shape.cells.iter().filter(|c| c.row == *r).count() >= 2).count();
-    several * 2 >= rows
+    shape.rows_with_several() * 2 >= shape.rows()
 }
 
 /// Rows without upright rules under headings with them (shaded rows, rows between level rules): what stands in

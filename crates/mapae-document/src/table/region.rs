@@ -8,6 +8,8 @@ use super::tuning::Tuning;
 
 /// Level rules shorter than this are underlines and marks, points.
 const BAR: f64 = 60.0;
+/// Bars of one page; a page with more is a drawing.
+const BARS_MAX: usize = 400;
 /// How far the ends of bars of one table may differ, points.
 const ENDS: f64 = 8.0;
 /// Share of a table's width from which on a line of words in one piece is running text.
@@ -83,6 +85,9 @@ fn bars(level: &[Rule]) -> Vec<Bar> {
         bars.extend(open);
     }
     bars.retain(|bar| bar.to - bar.from >= BAR);
+    if bars.len() > BARS_MAX {
+        bars.clear();
+    }
     bars
 }
 

@@ -54,6 +54,15 @@ impl Shape {
         self.cells.iter().map(|c| c.col + c.colspan).max().unwrap_or(0)
     }
 
+    /// How many rows have two cells or more that begin in them.
+    pub(super) fn rows_with_several(&self) -> usize {
+        let mut begin = vec![0u32; self.rows()];
+        for cell in &self.cells {
+            begin[cell.row] += 1;
+        }
+        begin.into_iter().filter(|n| *n >= 2).count()
+    }
+
     /// Takes out rows and columns in which no cell begins, so that every row and column holds something.
     pub(super) fn compact(&mut self) {
         let renumber = |begins: Vec<usize>, spans: Vec<(usize, usize)>| -> Vec<(usize, usize)> {

@@ -14,6 +14,8 @@ use super::shape::{Cell, Kind, Shape};
 use super::title;
 use super::tuning::Tuning;
 
+/// Columns of a table without a lattice; more are a drawing.
+const COLUMNS_MAX: usize = 100;
 /// Lines of headings a table may have.
 const HEAD_MAX: usize = 8;
 
@@ -88,7 +90,7 @@ fn shape(region: &Region, fills: &[Area], gaps: Gaps, tuning: &Tuning) -> Option
         body = lines.iter().filter(several).collect();
     }
     let columns = column::columns(body.iter().copied(), tuning.river, true);
-    if columns.len() < 2 {
+    if !(2..=COLUMNS_MAX).contains(&columns.len()) {
         return None;
     }
     let laid: Vec<Laid> =

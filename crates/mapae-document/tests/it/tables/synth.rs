@@ -222,7 +222,8 @@ pub(crate) fn page(style: Style, features: Features, noise: Noise) -> (Sight, Ve
         if features.sections && i % 4 == 0 {
             let head = if i == 0 { "Running costs" } else { "Buildings" };
             canvas.text(x[0] + 4.0, y + 13.0, size, Align::Left, head);
-            cell(row, 0, 1, head);
+            // Between level rules alone the row is one cell.
+            cell(row, 0, if style == Style::HeadingRules { 5 } else { 1 }, head);
             (y, row) = (y + pitch, row + 1);
             lines.push(y);
         }
@@ -242,7 +243,7 @@ pub(crate) fn page(style: Style, features: Features, noise: Noise) -> (Sight, Ve
         }
         cell(row, 0, 1, &text);
         for k in 0..4u32 {
-            if features.holes && (i as u32 * 3 + k * 5) % 7 == 0 {
+            if features.holes && (i as u32 * 3 + k * 5).is_multiple_of(7) {
                 continue;
             }
             let number = match k {
