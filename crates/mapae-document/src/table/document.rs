@@ -79,3 +79,69 @@ fn placed(found: Found, id: u32, page: u32) -> Table {
         cells: cells.collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::sight::Word;
+
+    /// A page with a table of three columns whose lines stand at these heights.
+    fn page(page: u32, title: Option<&str>, heights: std::ops::Range<u32>) -> Sight {
+        let mut words = Vec::new();
+        let mut put = |x: f64, y: f64, text: &str| {
+            let width = 5.0 * text.chars().count() as f64;
+            let bbox = [x, y - 2.1, x + width, y + 7.5];
+            words.push(Word { text: text.to_owned(), bbox, size: 10.0, turn: Default::default() });
+        };
+        let top = f64::from(heights.end) * 16.0;
+        let mut x = 60.0;
+        for word in title.unwrap_or_default().split_whitespace() {
+            put(x, top + 4.0, word);
+            x += 5.0 * word.chars().count() as f64 + 2.5;
+        }
+        for n in heights.rev() {
+            let y = f64::from(n) * 16.0 - 12.0;
+            for (x, text) in
+                [(60.0, format!("item{n}")), (300.0, format!("{n}")), (420.0, format!("{}", n + 7))]
+            {
+                put(x, y, &text);
+            }
+        }
+        Sight { page, width: 600.0, height: 800.0, words, ..Sight::default() }
+    }
+
+    fn links(pages: &[Sight]) -> Vec<Option<u32>> {
+        let mut collector = Collector::new(&Limits::default());
+        assert!(pages.iter().all(|sight| collector.page(sight)));
+        collector.finish().tables.iter().map(|table| table.continues).collect()
+    }
+
+    #[test]
+    fn a_table_at_the_foot_of_a_page_goes_on_at_the_top_of_the_next() {
+        assert_eq!(links(&[page(1, None, 4..30), page(2, None, 20..47)]), [None, Some(1)]);
+        assert_eq!(links(&[page(1, None, 4..30), page(2, Some("Table 2 Other"), 20..46)]), [None, None]);
+        assert_eq!(
+            links(&[page(1, None, 4..30), page(2, Some("Table 1 (continued)"), 20..46)]),
+            [None, Some(1)]
+        );
+    }
+
+    #[test]
+    fn a_table_with_a_page_between_does_not_go_on() {
+        assert_eq!(links(&[page(1, None, 4..30), page(3, None, 20..47)]), [None, None]);
+        assert_eq!(
+            links(&[page(1, None, 25..40), page(2, None, 20..47)]),
+            [None, None],
+            "it ended in mid-page"
+        );
+    }
+
+    #[test]
+    fn a_document_with_more_cells_than_allowed_says_so() {
+        let mut collector = Collector::new(&Limits { cells: 100, ..Limits::default() });
+        assert!(collector.page(&page(1, None, 4..30)));
+        assert!(!collector.page(&page(2, None, 20..47)));
+        let found = collector.finish();
+        assert_eq!((found.tables.len(), found.warnings[0].code.as_str()), (1, "tables-limit"));
+    }
+}

@@ -79,6 +79,7 @@ pub(super) fn above(lines: &[Line], area: &Area) -> Option<String> {
             return Some(taken.join(" "));
         }
     }
-    let first = taken.into_iter().next()?;
+    // "(in thousands)", "(단위: 원)": what the numbers are counted in names no table.
+    let first = taken.into_iter().find(|line| !line.starts_with(['(', '[']))?;
     (first.split(' ').count() <= 14 && !first.ends_with(['.', ';', ','])).then_some(first)
 }

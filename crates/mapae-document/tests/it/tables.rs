@@ -250,3 +250,28 @@ fn a_table_without_rules_is_less_sure_than_a_ruled_one() {
             .confidence;
     assert!(sure > less, "{sure} {less}");
 }
+
+#[tokio::test]
+async fn the_tables_of_the_korean_sample_come_out_of_its_pages() {
+    let file = crate::file(&crate::samples::sample("budget-2026.pdf"));
+    let found =
+        crate::reader().tables(file, crate::named("budget-2026.pdf"), &Default::default()).await.unwrap();
+    assert_eq!(found.warnings, []);
+    let first = &found.tables[0];
+    assert_eq!((first.page, first.rows, first.columns, first.header_rows), (Some(1), 9, 5, 2));
+    let cell = |row, col| first.cells.iter().find(|c| (c.row, c.col) == (row, col)).unwrap();
+    assert_eq!((cell(0, 1).text.as_str(), cell(0, 1).colspan), ("예산액", 2));
+    assert_eq!((cell(8, 0).text.as_str(), cell(8, 2).text.as_str()), ("합계", "1,248,000"));
+    assert_eq!(found.tables[1].page, Some(2));
+}
+
+#[test]
+fn a_page_drawn_is_xml_whatever_its_words_are() {
+    let mut canvas = Canvas::default();
+    canvas.text(60.0, 100.0, 10.0, Align::Left, "<b>&\u{1}");
+    let sight = canvas.sight(Turn::Level);
+    let seen = mapae_document::table::Seen { tables: tables(&sight), sight };
+    let drawn = mapae_document::table::draw::svg(&seen);
+    assert!(drawn.contains("&lt;b&gt;&amp;\u{fffd}"));
+    assert!(drawn.starts_with("<svg") && drawn.ends_with("</svg>\n"));
+}
