@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, queue, serve, shell, submit, work,
-    workers,
+    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, queue, serve, shell, submit, tables,
+    work, workers,
 };
 use crate::global::Global;
 use crate::output::say;
@@ -26,6 +26,8 @@ pub struct Cli {
 enum Command {
     /// Analyse documents here and now: no server, no set-up
     Analyze(analyze::Analyze),
+    /// Show the tables on a page, and draw what was seen there
+    Tables(tables::Tables),
     /// API, worker and keeper in one process, to try things out
     Dev(dev::Dev),
     /// API and keeper
@@ -106,6 +108,7 @@ impl Cli {
         let global = &self.global;
         match self.command {
             Command::Analyze(command) => command.run(global).await,
+            Command::Tables(command) => command.run(global).await,
             Command::Dev(command) => command.run(global).await,
             Command::Serve(command) => command.run(global).await,
             Command::Work(command) => command.run(global).await,

@@ -9,6 +9,7 @@ mod output;
 mod pages;
 mod samples;
 mod sheets;
+mod tables;
 
 use std::io::Write;
 use std::time::Duration;

@@ -242,6 +242,21 @@ fn analyze_writes_results_and_says_by_its_exit_code_how_many_succeeded() {
 }
 
 #[test]
+fn tables_lists_what_is_on_a_page_and_draws_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/budget-2026.pdf");
+    let sample = sample.to_str().unwrap();
+    let ran =
+        run(folder.path(), &["tables", sample, "--page", "1", "--draw", "page.svg", "--output", "json"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let tables: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((tables[0]["rows"].as_u64(), tables[0]["columns"].as_u64()), (Some(9), Some(5)));
+    assert!(std::fs::read_to_string(folder.path().join("page.svg")).unwrap().starts_with("<svg"));
+    assert_eq!(run(folder.path(), &["tables", sample, "--page", "9"]).code, 4);
+    assert_eq!(run(folder.path(), &["tables", sample, "--draw", "page.png"]).code, 2);
+}
+
+#[test]
 fn analyze_prints_one_json_object_a_file_in_their_order() {
     let folder = tempfile::tempdir().unwrap();
     workbook(folder.path(), "a.csv");
