@@ -11,7 +11,7 @@ use mapae_document::table::{Seen, draw};
 use serde_json::json;
 
 use super::submit;
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Column};
 use crate::trouble::{Exit, Trouble};
 
