@@ -546,7 +546,8 @@ async fn a_worker_whose_handle_is_dropped_drains_and_loses_no_lease() {
         let (gate, runs) = (Arc::new(Semaphore::new(0)), Arc::default());
         let worker = site.worker(gated(&gate, &runs), |plan| plan.timing.drain = LONG).await;
         let id = site.submit("gated", Value::Null, |_| {}).await;
-        site.job_when(id, |job| job.state == State::Running).await;
+        // What has not begun when the drain does is handed back.
+        soon("it runs", async || (runs.load(Ordering::SeqCst) == 1).then_some(())).await;
 
         drop(worker);
         let later = site.submit("gated", Value::Null, |_| {}).await;

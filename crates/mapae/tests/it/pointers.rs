@@ -2,6 +2,7 @@
 //! store and in both ways of settling.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -664,9 +665,11 @@ async fn what_waits_for_a_resource_takes_no_place_of_what_could_start() {
         let stage = Stage::new(ground, broker, Watch::open(), NEVER).ensured().await;
         let hold = Arc::new(Semaphore::new(0));
         let mut handlers = stage.watch.handlers();
-        let held = hold.clone();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let (held, begins) = (hold.clone(), begun.clone());
         let heavy = handlers.add_fn("heavy", move |(): (), _: Context| {
             let held = held.clone();
+            begins.fetch_add(1, Ordering::SeqCst);
             async move { held.acquire().await.map(|permit| permit.forget()).map_err(|_| Failure::cancelled()) }
         });
         heavy.needs = [("ai", 1)].into_iter().collect();
@@ -681,8 +684,7 @@ async fn what_waits_for_a_resource_takes_no_place_of_what_could_start() {
         for _ in 0..30 {
             heavy.push(stage.site.submit("heavy", Value::Null, |_| {}).await);
         }
-        let first = heavy[0];
-        stage.site.job_when(first, |job| job.state == State::Running).await;
+        soon("one has the resource", async || (begun.load(Ordering::SeqCst) == 1).then_some(())).await;
 
         for id in stage.submit_many(10).await {
             stage.succeeded(id, 1).await;
