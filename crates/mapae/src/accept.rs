@@ -134,11 +134,14 @@ impl Accept {
         let pointer = Pointer::new(job.id, job.owner.clone(), job.kind.clone(), 1, job.trace.clone());
 
         fault::at(Point::AcceptAsked);
-        let accepted = match self.store.accept(job.clone()).await {
+        let id = job.id;
+        let mut accepted = match self.store.accept(job.clone()).await {
             // Unknown, not failed: asked once more, by the id, which is the job's from the start.
             Err(AcceptError::Store(StoreError::Unavailable(_))) => self.store.accept(job).await?,
             other => other?,
         };
+        // What the first question wrote is this submission's own, not an earlier one's.
+        accepted.again &= accepted.id != id;
         fault::at(Point::AcceptKept);
         if turn.is_some() && !accepted.again {
             // Full: a keeper rings instead.

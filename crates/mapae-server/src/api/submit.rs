@@ -10,7 +10,7 @@ use mapae::accept::SubmitError;
 use mapae::job::name::{JobId, Kind, Priority};
 use mapae::job::record::NewJob;
 use mapae::job::timestamp::Timestamp;
-use mapae::store::contract::Accepted;
+use mapae::store::contract::{AcceptError, Accepted};
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -119,17 +119,19 @@ pub(super) async fn accept_with_file(
     mut taken: Taken,
 ) -> Result<Accepted, Problem> {
     job.source = Some(taken.source.clone());
-    let file = taken.keep();
-    let kept = accept(api, runtime, job).await.map_err(Problem::from);
+    let (file, id) = (taken.keep(), job.id);
+    let kept = accept(api, runtime, job).await;
     let wanted = match &kept {
-        Ok(kept) => !kept.again,
-        // Whether the row was written is not known: then the file has to stay.
-        Err(problem) => *problem.refusal == problem::DATABASE_UNAVAILABLE,
+        Ok(kept) => kept.id == id,
+        // Whether the row was written is not known: then the file has to stay. If no row names it, it is
+        // swept later.
+        Err(SubmitError::Accept(AcceptError::Store(_))) => true,
+        Err(_) => false,
     };
     if !wanted && let Some((blobs, name)) = file {
         remove_later(blobs, name);
     }
-    kept
+    kept.map_err(Problem::from)
 }
 
 /// A file of a submission, decoded.

@@ -1,10 +1,12 @@
 //! Accepting: in the caller's own transaction, and what is refused at the door.
 
+use std::time::Duration;
+
 use mapae::accept::SubmitError;
 use mapae::handler::{Context, Handlers};
 use mapae::job::State;
 use mapae::job::name::Kind;
-use mapae::job::record::{NewJob, PARAMS_BYTES_MAX};
+use mapae::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX};
 use mapae::store::contract::{Scope, Store};
 use mapae::store::{Postgres, Sqlite};
 use serde_json::{Value, json};
@@ -76,6 +78,27 @@ async fn params_that_no_store_could_keep_are_refused_at_the_door() {
         let large = submit(json!("x".repeat(PARAMS_BYTES_MAX))).await;
         assert!(matches!(large, Err(SubmitError::ParamsTooLarge)), "{}", database.name);
         assert!(submit(json!("the words \\u0000 are no such character")).await.is_ok());
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_kept_although_its_answer_was_lost_is_no_earlier_submission() {
+    for database in databases().await {
+        let site = Site::without_keeper(&database).await;
+        let mut handlers = Handlers::default();
+        handlers.add_fn("noop", |_: Value, _: Context| async move { Ok(()) });
+        let worker = site.worker(handlers, |_| {}).await;
+        let rung = Some(FirstRing { turn: 1, again: Duration::from_secs(3600) });
+        let lost = NewJob { kind: Kind::new("noop").unwrap(), rung, ..job() };
+        site.store().accept(lost.clone()).await.unwrap();
+
+        let accepted = site.accept.accept(lost.clone()).await.unwrap();
+
+        // Whoever takes it for another's would delete the file it points at, and ring nobody.
+        assert_eq!((accepted.id, accepted.again), (lost.id, false), "{}", database.name);
+        assert_eq!(site.ended(lost.id).await.state, State::Succeeded);
+        worker.drain().await;
         site.close().await;
     }
 }
