@@ -186,9 +186,7 @@ async fn act(api: &Api, caller: &Caller<DeadWrite>, which: &Which, act: &Act) ->
 async fn one(runtime: &Runtime, scope: &Scope, id: JobId, act: &Act) -> Result<(), ControlError> {
     match act {
         Act::Redrive => runtime.store.redrive(scope, id).await,
-        // Between the look and this a person may have sent it back to work; deleting it then is what
-        // was asked for all the same.
-        Act::Resolve => runtime.store.delete(scope, id).await,
+        Act::Resolve => runtime.store.resolve(scope, id).await,
         Act::Assign(to) => runtime.store.assign(scope, id, to.as_ref()).await,
     }
 }

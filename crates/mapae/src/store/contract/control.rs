@@ -21,6 +21,10 @@ pub trait Control {
     /// The job is unreadable from now on; once it has ended it becomes a tombstone (T11).
     async fn delete(&self, scope: &Scope, id: JobId) -> Result<(), ControlError>;
 
+    /// The dead letter is unreadable from now on and becomes a tombstone; one that was sent back to work
+    /// meanwhile is left alone.
+    async fn resolve(&self, scope: &Scope, id: JobId) -> Result<(), ControlError>;
+
     /// The dead letter is this assignee's to look after, or nobody's, until it is redriven. Its state and its
     /// history do not change.
     async fn assign(&self, scope: &Scope, id: JobId, to: Option<&Assignee>) -> Result<(), ControlError>;

@@ -42,6 +42,15 @@ impl Control for Memory {
         self.tables().control(scope, id, &Step::Delete).map(drop)
     }
 
+    async fn resolve(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
+        let mut tables = self.tables();
+        let row = tables.jobs.get(&id).filter(|row| row.within(scope)).ok_or(ControlError::NotFound)?;
+        if row.life.state() != State::Failed {
+            return Err(ControlError::Conflict(row.life.state()));
+        }
+        tables.control(scope, id, &Step::Delete).map(drop)
+    }
+
     async fn assign(&self, scope: &Scope, id: JobId, to: Option<&Assignee>) -> Result<(), ControlError> {
         let mut tables = self.tables();
         let row = tables.jobs.get_mut(&id).filter(|row| row.within(scope)).ok_or(ControlError::NotFound)?;

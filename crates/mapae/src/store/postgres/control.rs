@@ -110,6 +110,26 @@ impl Control for Postgres {
         changed.map(drop).ok_or(ControlError::NotFound)
     }
 
+    async fn resolve(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
+        let changed = sqlx::query(
+            "
+            update mapae.jobs j
+               set delete_asked = true
+             where j.id = $1 and ($2::text is null or j.owner = $2) and not j.delete_asked
+               and j.state = 'failed'
+            returning j.id
+            ",
+        )
+        .bind(id.0)
+        .bind(scope.owner())
+        .maybe(&self.pool)
+        .await?;
+        if changed.is_some() {
+            return Ok(());
+        }
+        Err(ControlError::Conflict(self.state_of(scope, id).await?))
+    }
+
     async fn assign(&self, scope: &Scope, id: JobId, to: Option<&Assignee>) -> Result<(), ControlError> {
         let changed = sqlx::query(
             "

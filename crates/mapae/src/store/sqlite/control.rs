@@ -77,6 +77,25 @@ impl Control for Sqlite {
         .await
     }
 
+    async fn resolve(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
+        let scope = scope.clone();
+        self.write(async move |tx| {
+            let query = sqlx::query(
+                "
+                update jobs set delete_asked = 1
+                 where id = $1 and ($2 is null or owner = $2) and not delete_asked and state = 'failed'
+                ",
+            )
+            .bind(id.0)
+            .bind(scope.owner());
+            if tx.run(query).await? > 0 {
+                return Ok(());
+            }
+            Err(ControlError::Conflict(state_of(tx, &scope, id).await?))
+        })
+        .await
+    }
+
     async fn assign(&self, scope: &Scope, id: JobId, to: Option<&Assignee>) -> Result<(), ControlError> {
         let (scope, to) = (scope.clone(), to.cloned());
         self.write(async move |tx| {

@@ -270,6 +270,28 @@ async fn a_dead_letter_is_its_assignees_until_it_is_redriven() {
 }
 
 #[tokio::test]
+async fn a_dead_letter_that_went_back_to_work_is_not_closed() {
+    everywhere(async |bench| {
+        let worker = bench.join("w").await;
+        let (closed, revived) = (bench.accept(job()).await, bench.accept(job()).await);
+        bench.fail(worker.holder(), closed).await;
+        bench.fail(worker.holder(), revived).await;
+        bench.store.redrive(&Scope::All, revived).await.unwrap();
+
+        let foreign = bench.store.resolve(&Scope::Owner(owner("other")), closed).await;
+        assert!(matches!(foreign, Err(ControlError::NotFound)), "{foreign:?}");
+        bench.store.resolve(&Scope::All, closed).await.unwrap();
+        let alive = bench.store.resolve(&Scope::All, revived).await;
+        assert!(matches!(alive, Err(ControlError::Conflict(State::Pending))), "{alive:?}");
+
+        assert_eq!(bench.store.job(&Scope::All, closed).await.unwrap(), None);
+        let held = bench.claim(worker.holder(), revived).await;
+        assert_eq!(bench.settle(&held.lease, Verdict::Succeed).await.unwrap(), State::Succeeded);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn lists_are_filtered_and_paged_newest_first() {
     everywhere(async |bench| {
         let mut ids = Vec::new();
