@@ -9,7 +9,7 @@ use std::fmt;
 use uuid::Uuid;
 
 /// The longest file part of a result, in bytes.
-const FILE_BYTES_MAX: usize = 100;
+const FILE_BYTES_MAX: usize = 120;
 
 /// The name of one stored file: `originals/JOB` or `results/JOB/EPOCH/FILE`.
 ///
@@ -54,7 +54,7 @@ impl BlobName {
     /// The name of a file that the attempt of `epoch` writes. The epoch keeps a worker that lost its lease
     /// from writing over its successor's file.
     ///
-    /// `file` is 1 to 100 bytes of `a-z`, `0-9`, `.`, `_` and `-`, beginning with a letter or a digit.
+    /// `file` is 1 to 120 bytes of `a-z`, `0-9`, `.`, `_` and `-`, beginning with a letter or a digit.
     ///
     /// # Errors
     /// [`NameRefused`] for any other `file`.

@@ -114,13 +114,15 @@ impl Journal for JobJournal {
 
     async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<Output, JournalError> {
         let lease = &self.shared.lease;
-        let Ok(name) = BlobName::result(lease.job.0, lease.epoch, name) else {
+        // A restored database gives out an epoch again, and never a token.
+        let name = format!("{:08x}-{name}", lease.token.0.as_fields().0);
+        let Ok(name) = BlobName::result(lease.job.0, lease.epoch, &name) else {
             return Err(JournalError::BadName);
         };
         let size = bytes.len() as u64;
         let body = futures_util::stream::iter([Ok(Bytes::from(bytes))]);
         match self.shared.blobs.put(&name, body, PutLimits { bytes_max: FILE_BYTES_MAX }).await {
-            // The epoch is in the name, so what is there already was written by this very attempt.
+            // The lease is in the name, so what is there already was written by this very attempt.
             Ok(_) | Err(BlobError::AlreadyThere) => Ok(Output::File { name: name.to_string(), bytes: size }),
             Err(error) => Err(unavailable(&error)),
         }

@@ -448,7 +448,7 @@ fn a_name_that_we_did_not_make_is_refused() {
         format!("results/{job}/1/a/b"),
         format!("results/{job}/1/a%2fb"),
         format!("results/{job}/1/보고서"),
-        format!("results/{job}/1/{}", "a".repeat(101)),
+        format!("results/{job}/1/{}", "a".repeat(121)),
         format!("results/{job}/01/a"),
         format!("results/{job}/+1/a"),
         format!("results/{job}/-1/a"),
