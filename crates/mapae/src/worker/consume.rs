@@ -94,7 +94,13 @@ async fn rows(
                 }
                 let other_lanes = rota.first(shut_out);
                 if none && !other_lanes {
-                    let _ = worker.drain.run_until_cancelled(intake.next(free, &[], IDLE_WAIT)).await;
+                    let rung_or_freed = async {
+                        tokio::select! {
+                            _ = intake.next(free, &[], IDLE_WAIT) => {}
+                            () = worker.slots.freed() => {}
+                        }
+                    };
+                    let _ = worker.drain.run_until_cancelled(rung_or_freed).await;
                 }
             }
             Err(error) => failed(worker, &error).await,

@@ -28,6 +28,9 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// How long the database may take to hear that the worker leaves, however often it is asked otherwise.
 const FAREWELL: Duration = Duration::from_secs(5);
 
+/// How long the broker may take to hold pointers.
+const HOLD_PATIENCE: Duration = Duration::from_secs(10);
+
 /// The leases this process holds.
 #[derive(Clone, Default)]
 pub(super) struct Held {
@@ -299,8 +302,9 @@ async fn beat(pulse: &Pulse, member: &mut dyn Member) {
     give_up_expired(pulse);
     let intake = pulse.intake.borrow().clone();
     if let Some(intake) = intake.filter(|_| !receipts.is_empty()) {
-        // Best effort, and beside the leases, which are what counts.
-        let patience = pulse.timing.heartbeat;
+        // Best effort, and beside the leases, which are what counts. Longer than an adapter waits for an
+        // answer: it is the one that gives up a connection that is dead.
+        let patience = pulse.timing.heartbeat.max(HOLD_PATIENCE);
         tokio::spawn(async move { tokio::time::timeout(patience, intake.hold(&receipts)).await });
     }
 }

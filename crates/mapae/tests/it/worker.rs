@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use mapae::broker::{self, BrokerPlan};
 use mapae::handler::{Context, Handlers};
 use mapae::job::State;
 use mapae::job::record::Output;
 use mapae::job::resource::Amounts;
 use mapae::job::retry::{Failure, FailureClass};
 use mapae::store::contract::Scope;
-use mapae::worker::{self, StartError};
+use mapae::store::memory::Memory;
+use mapae::worker::{self, IDLE_WAIT, StartError};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -244,6 +246,30 @@ async fn a_job_waits_for_its_resource_without_an_attempt_while_others_run() {
         worker.drain().await;
         site.close().await;
     }
+}
+
+/// On a clock that goes on only while everything waits.
+#[tokio::test(start_paused = true)]
+async fn a_resource_given_back_starts_the_next_job_at_once_whatever_other_kinds_there_are() {
+    let plan = BrokerPlan { url: "embedded:".into(), database_url: "memory:".into() };
+    let (store, broker) = (Arc::new(Memory::in_real_time()), broker::open(&plan).unwrap());
+    let site = Site::around(store, broker, Duration::from_secs(3600));
+    let mut handlers = Handlers::default();
+    handlers.add_fn("ai", |(): (), _: Context| async move { Ok(()) }).needs =
+        [("ai", 1)].into_iter().collect();
+    handlers.add_fn("plain", |(): (), _: Context| async move { Ok(()) });
+    let mut jobs = Vec::new();
+    for _ in 0..10 {
+        jobs.push(site.submit("ai", Value::Null, |_| {}).await);
+    }
+    let worker = site.worker(handlers, |plan| plan.capacity = [("ai", 1)].into_iter().collect()).await;
+    site.ended(jobs[0]).await;
+    let began = tokio::time::Instant::now();
+    for id in jobs {
+        site.ended(id).await;
+    }
+    assert!(began.elapsed() < 2 * IDLE_WAIT, "waited for nothing: {:?}", began.elapsed());
+    worker.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

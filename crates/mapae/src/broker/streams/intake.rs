@@ -322,9 +322,12 @@ impl Intake for Reader {
 
     async fn orphans(&self, max: usize) -> Result<Vec<Delivery>, BrokerError> {
         let mut reading = self.reading.lock().await;
-        // An entry on its way to us is pending already and not lost.
-        if reading.under_way.is_some() {
-            return Ok(Vec::new());
+        // An entry on its way to us is pending already and not lost: it is taken in first.
+        if let Some(under_way) = &mut reading.under_way {
+            let read = under_way.await.unwrap_or_else(|error| Err(BrokerError::Transient(error.into())));
+            reading.under_way = None;
+            self.read(read.is_ok());
+            reading.ready.extend(read?);
         }
         let found = self.look(&mut reading, max).await;
         self.read(found.is_ok());
