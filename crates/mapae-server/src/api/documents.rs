@@ -83,7 +83,7 @@ pub(super) async fn upload(
     let owner = caller.identity.owner_of_new(query.owner.as_deref())?;
     let mut form = Form::of_query(query)?;
     let lane = Lane { kind: form.kind.clone(), class: Class::Normal };
-    api.admission.pending(&*caller.runtime.store, lane, owner.clone()).await?;
+    api.admission.pending(&*caller.runtime.store, lane.clone(), owner.clone()).await?;
     let _place = api.admission.upload(content_length(&headers))?;
 
     let id = JobId::new();
@@ -94,6 +94,11 @@ pub(super) async fn upload(
         let body = request.into_body().into_data_stream();
         store(&api, &caller.runtime, id, &name, body).await?
     };
+    // A part of the form may have named another kind than the query.
+    if form.kind != lane.kind {
+        let lane = Lane { kind: form.kind.clone(), class: Class::Normal };
+        api.admission.pending(&*caller.runtime.store, lane, owner.clone()).await?;
+    }
 
     let fingerprint = form.fingerprint(&owner, &taken);
     let mut job = NewJob::new(owner, form.kind, form.params);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use mapae::broker::contract::BrokerStats;
+use mapae::broker::contract::{BrokerStats, Figure};
 use mapae::job::name::{Class, Lane};
 use mapae::store::contract::{LaneStats, Stats, StoreError, WorkerRow};
 use serde::Serialize;
@@ -20,6 +20,10 @@ use crate::runtime::Runtime;
 
 /// How old a count may be.
 const FRESH: Duration = Duration::from_secs(5);
+
+/// How long the broker may take to tell of all lanes, and of how many it is asked.
+const BROKER_PATIENCE: Duration = Duration::from_secs(2);
+const BROKER_LANES_MAX: usize = 200;
 
 /// The last counts, and when they were made.
 #[derive(Default)]
@@ -36,7 +40,7 @@ pub(super) struct Counted {
 
 impl Figures {
     /// Asked by many at once, the store is asked once.
-    pub(super) async fn get(&self, runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
+    pub(super) async fn get(&self, api: &Api, runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
         let mut last = self.0.lock().await;
         if let Some((at, counted)) = &*last
             && at.elapsed() < FRESH
@@ -44,42 +48,57 @@ impl Figures {
             // Those who queued up while the database was silent do not each wait for it in turn.
             return counted.clone().ok_or_else(|| StoreError::Unavailable("a moment ago".into()));
         }
-        let counted = count(runtime).await;
+        let counted = count(api, runtime).await;
         *last = Some((Instant::now(), counted.as_ref().ok().cloned()));
         counted
     }
 }
 
-async fn count(runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
+async fn count(api: &Api, runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
     let stats = runtime.store.stats().await?;
     let workers = runtime.store.workers().await?;
-    let broker = broker_stats(runtime, &stats.lanes).await;
+    let broker = broker_stats(api, runtime, &stats).await;
     Ok(Arc::new(Counted { stats, workers, broker }))
 }
 
-/// What the broker tells of all lanes together. What it does not tell stays unknown.
-async fn broker_stats(runtime: &Runtime, lanes: &[LaneStats]) -> BrokerStats {
-    let mut all = BrokerStats::default();
-    for lane in lanes {
-        let Ok(one) = runtime.broker.stats(&lane.lane).await else { continue };
-        let add = |into: &mut Option<_>, from: Option<mapae::broker::contract::Figure<u64>>| {
-            if let Some(from) = from {
-                let figure = into.get_or_insert(mapae::broker::contract::Figure { value: 0, ..from });
-                figure.value += from.value;
-                figure.exact &= from.exact;
+/// What the broker tells of all lanes together. What it does not tell, or not in time, stays unknown.
+async fn broker_stats(api: &Api, runtime: &Runtime, stats: &Stats) -> BrokerStats {
+    let asking = async {
+        let mut all = BrokerStats::default();
+        for lane in lanes(api, stats).iter().take(BROKER_LANES_MAX) {
+            let Ok(one) = runtime.broker.stats(&lane.lane).await else { return BrokerStats::default() };
+            add(&mut all, one);
+        }
+        all
+    };
+    tokio::time::timeout(BROKER_PATIENCE, asking).await.unwrap_or_default()
+}
+
+/// Takes what one lane has into the whole.
+fn add(all: &mut BrokerStats, one: BrokerStats) {
+    let sum = |into: &mut Option<Figure<u64>>, from: Option<Figure<u64>>| {
+        if let Some(from) = from {
+            let figure = into.get_or_insert(Figure { value: 0, ..from });
+            figure.value += from.value;
+            figure.exact &= from.exact;
+        }
+    };
+    sum(&mut all.depth, one.depth);
+    sum(&mut all.unacknowledged, one.unacknowledged);
+    let oldest = one.oldest_unacknowledged.into_iter().chain(all.oldest_unacknowledged);
+    all.oldest_unacknowledged = oldest.max_by_key(|figure| figure.value);
+    let most = one.deliveries_max.into_iter().chain(all.deliveries_max);
+    all.deliveries_max = most.max_by_key(|figure| figure.value);
+    if let Some(consumers) = one.consumers {
+        let known = all.consumers.get_or_insert(Figure { value: Vec::new(), ..consumers });
+        for (name, idle) in consumers.value {
+            // Who has been busy in one lane is busy.
+            match known.value.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, least)) => *least = idle.min(*least),
+                None => known.value.push((name, idle)),
             }
-        };
-        add(&mut all.depth, one.depth);
-        add(&mut all.unacknowledged, one.unacknowledged);
-        let oldest = one.oldest_unacknowledged.into_iter().chain(all.oldest_unacknowledged);
-        all.oldest_unacknowledged = oldest.max_by_key(|figure| figure.value);
-        let most = one.deliveries_max.into_iter().chain(all.deliveries_max);
-        all.deliveries_max = most.max_by_key(|figure| figure.value);
-        if one.consumers.is_some() {
-            all.consumers = one.consumers;
         }
     }
-    all
 }
 
 #[derive(Serialize, ToSchema)]
@@ -133,7 +152,7 @@ struct ConsumerBody {
 struct DeadBody {
     jobs: u64,
     oldest_seconds: f64,
-    /// Nobody has been assigned; in this version that is all of them.
+    /// Nobody has been assigned.
     unassigned: u64,
 }
 
@@ -196,7 +215,7 @@ pub(super) async fn stats(
     State(api): State<Api>,
     caller: Caller<JobsRead>,
 ) -> Result<axum::Json<StatsBody>, Problem> {
-    let counted = api.figures.get(&caller.runtime).await?;
+    let counted = api.figures.get(&api, &caller.runtime).await?;
     let (stats, broker) = (&counted.stats, &counted.broker);
     Ok(axum::Json(StatsBody {
         jobs: stats.states.iter().map(|(state, count)| (state.as_str(), *count)).collect(),
@@ -249,7 +268,7 @@ pub(super) async fn resources(
     State(api): State<Api>,
     caller: Caller<JobsRead>,
 ) -> Result<axum::Json<ResourceList>, Problem> {
-    let counted = api.figures.get(&caller.runtime).await?;
+    let counted = api.figures.get(&api, &caller.runtime).await?;
     Ok(axum::Json(ResourceList { items: resource_bodies(&api, &counted.workers) }))
 }
 

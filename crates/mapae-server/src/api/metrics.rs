@@ -106,7 +106,7 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
         );
     }
     // Counters are shown whether or not the database answers.
-    let Ok(counted) = api.figures.get(runtime).await else { return };
+    let Ok(counted) = api.figures.get(api, runtime).await else { return };
     let stats = &counted.stats;
     page.head("mapae_jobs", "gauge", "Jobs by state.");
     for (state, count) in &stats.states {
