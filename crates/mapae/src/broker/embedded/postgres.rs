@@ -16,6 +16,12 @@ const CHANNEL: &str = "mapae_bell";
 /// Shortest time between two notices of a process.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// The longest the server may take to answer: a line cut without a word is given up then.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// After so long without a notice the listener looks whether its line still stands.
+const SILENCE: Duration = Duration::from_secs(15);
+
 /// Waits between attempts to connect, doubling.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -64,11 +70,12 @@ async fn notify(options: PgConnectOptions, mut rings: mpsc::Receiver<()>) {
     while rings.recv().await.is_some() {
         if connection.is_none() {
             // A notice that cannot be sent is dropped: workers poll.
-            connection = PgConnection::connect_with(&options).await.ok();
+            let connecting = tokio::time::timeout(PATIENCE, PgConnection::connect_with(&options)).await;
+            connection = connecting.ok().and_then(Result::ok);
         }
         if let Some(open) = &mut connection {
-            let sent = sqlx::query("select pg_notify($1, '')").bind(CHANNEL).execute(open).await;
-            if sent.is_err() {
+            let notice = sqlx::query("select pg_notify($1, '')").bind(CHANNEL).execute(open);
+            if !matches!(tokio::time::timeout(PATIENCE, notice).await, Ok(Ok(_))) {
                 connection = None;
             }
         }
@@ -79,12 +86,14 @@ async fn notify(options: PgConnectOptions, mut rings: mpsc::Receiver<()>) {
 async fn listen(options: PgConnectOptions, bell: watch::Sender<u64>) {
     let mut wait = RETRY.0;
     loop {
-        if let Ok(mut listener) = connect(&options).await {
+        if let Some(mut listener) = connect(&options).await {
             wait = RETRY.0;
             // Whatever rang while nobody listened.
             super::ring(&bell);
-            while let Ok(Some(_)) = listener.try_recv().await {
-                super::ring(&bell);
+            while let Some(rung) = heard(&mut listener).await {
+                if rung {
+                    super::ring(&bell);
+                }
             }
         }
         tokio::time::sleep(wait).await;
@@ -92,9 +101,23 @@ async fn listen(options: PgConnectOptions, bell: watch::Sender<u64>) {
     }
 }
 
-async fn connect(options: &PgConnectOptions) -> Result<PgListener, sqlx::Error> {
-    let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
-    let mut listener = PgListener::connect_with(&pool).await?;
-    listener.listen(CHANNEL).await?;
-    Ok(listener)
+/// Whether the bell rang, or `None` where the line is gone.
+async fn heard(listener: &mut PgListener) -> Option<bool> {
+    match tokio::time::timeout(SILENCE, listener.try_recv()).await {
+        Ok(notice) => notice.ok().flatten().map(|_| true),
+        Err(_) => {
+            let ping = sqlx::query("select 1").execute(listener);
+            tokio::time::timeout(PATIENCE, ping).await.ok()?.ok().map(|_| false)
+        }
+    }
+}
+
+async fn connect(options: &PgConnectOptions) -> Option<PgListener> {
+    let connecting = async {
+        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.listen(CHANNEL).await?;
+        Ok::<_, sqlx::Error>(listener)
+    };
+    tokio::time::timeout(PATIENCE, connecting).await.ok()?.ok()
 }
