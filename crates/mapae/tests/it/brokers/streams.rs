@@ -26,6 +26,12 @@ impl Hand {
         format!("{{{}}}::parked", self.prefix)
     }
 
+    /// The lane's stream is gone.
+    pub(super) async fn lose(&self, lane: &Lane) {
+        let mut connection = self.connection().await;
+        let _: i64 = redis::cmd("DEL").arg(self.key(lane)).query_async(&mut connection).await.unwrap();
+    }
+
     pub(super) async fn wipe(&self) {
         let mut connection = self.connection().await;
         let pattern = format!("{{{}}}:*", self.prefix);
