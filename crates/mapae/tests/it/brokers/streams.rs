@@ -1,7 +1,10 @@
 //! What only streams have: keys, and consumers that one can look at.
 
 use mapae::job::name::Lane;
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
+
+use crate::site::PATIENCE;
 
 pub(crate) struct Hand {
     address: String,
@@ -15,7 +18,11 @@ impl Hand {
 
     pub(super) async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.address.as_str()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        // The default is half a second, which a busy machine may take.
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
     }
 
     pub(super) fn key(&self, lane: &Lane) -> String {

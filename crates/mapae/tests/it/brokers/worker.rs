@@ -200,8 +200,14 @@ async fn jobs_behind_a_busy_worker_are_not_rung_again_and_again_and_lost_ones_ar
         // those that wait are older than what it waited.
         let other = site.submit("other", Value::Null, |_| {}).await;
         let lane: Lane = "other".parse().unwrap();
-        let back =
-            async || soon("it is rung", async || (server.hand.length(&lane).await > 0).then_some(())).await;
+        let broker = server.broker();
+        let back = async || {
+            soon("it is rung", async || {
+                let depth = broker.stats(&lane).await.ok()?.depth?;
+                (depth.value > 0).then_some(())
+            })
+            .await;
+        };
         back().await;
         for _ in 0..3 {
             server.hand.lose(&lane).await;
