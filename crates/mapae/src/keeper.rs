@@ -33,6 +33,8 @@ use crate::job::name::{JobId, Kind, Lane};
 use crate::store::contract::{Garbage, Retention, RingPlan, StoreError};
 use crate::worker::Parts;
 
+mod rescan;
+
 /// How often the keeper looks for due work: jobs wake within 250 ms of their time.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -72,7 +74,8 @@ pub trait EventSink: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct KeeperPlan {
     pub window: Arc<Window>,
-    /// How long a published pointer may go unclaimed before it is rung again.
+    /// How long a published pointer may go unclaimed before it is rung again, at least: longer where
+    /// pointers wait in the broker for long.
     pub rescan_after: Duration,
     pub retention: Retention,
     pub sink: Option<Arc<dyn EventSink>>,
@@ -165,7 +168,7 @@ impl Keeper {
 
     async fn bell(&self) -> Result<Duration, StoreError> {
         Ok(match self.parts.store.next_due(LOOK).await? {
-            Some(due) if due.is_zero() && self.ring().await? >= BATCH => BREATH,
+            Some(due) if due.is_zero() && self.ring(None).await? >= BATCH => BREATH,
             Some(due) if !due.is_zero() => due.max(BREATH),
             _ => LOOK,
         })
@@ -186,7 +189,7 @@ impl Keeper {
         }
         // One that fails does not keep the others from being tried.
         let expired = self.expire().await;
-        let rung = self.ring().await;
+        let rung = self.rescan().await;
         reaped.map(drop).and(expired.map(drop)).and(rung.map(drop))
     }
 
@@ -212,11 +215,17 @@ impl Keeper {
         Ok(expired)
     }
 
-    /// T2 and T8: marks what is due and hands out its pointers.
-    async fn ring(&self) -> Result<usize, StoreError> {
+    /// T2 and T8.
+    async fn rescan(&self) -> Result<usize, StoreError> {
+        let patience = rescan::patience(&self.parts, self.plan.rescan_after).await?;
+        self.ring(Some(patience)).await
+    }
+
+    /// Marks what is due and hands out its pointers: T2, and T8 with this patience.
+    async fn ring(&self, rescan: Option<Vec<(Lane, Duration)>>) -> Result<usize, StoreError> {
         let rows = self.parts.broker.caps().source == Source::Rows;
         let again = if rows { self.plan.rescan_after } else { UNCONFIRMED };
-        let plan = RingPlan { window: self.plan.window.size(), again, max: BATCH };
+        let plan = RingPlan { window: self.plan.window.size(), again, rescan, max: BATCH };
         fault::at(Point::RingAsked);
         let rung = self.parts.store.ring(&plan).await?;
         if rung.is_empty() {

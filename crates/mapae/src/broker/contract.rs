@@ -45,6 +45,13 @@ pub trait Broker: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
+    /// For each lane, in order, how long the pointer that nobody has read for longest has waited, by the
+    /// broker's own clock; zero where none waits, `None` where it cannot tell. Asked every few seconds for
+    /// all lanes that have rung jobs.
+    async fn oldest_unread(&self, lanes: &[Lane]) -> Result<Vec<Option<Duration>>, BrokerError> {
+        Ok(lanes.iter().map(|_| None).collect())
+    }
+
     /// What the broker knows of a lane. What it cannot tell is `None`, never a made-up zero.
     async fn stats(&self, lane: &Lane) -> Result<BrokerStats, BrokerError>;
 }

@@ -11,6 +11,7 @@
 //! | `hold` | `XCLAIM … JUSTID` by a script that looks at the owner first |
 //! | `settle` | `XACK` and `XDEL` in one script that looks at the owner first: at finish |
 //! | `hand_back` | the entry is added anew and the old one deleted, in one script |
+//! | `oldest_unread` | the age of the first entry after the group's `last-delivered-id` |
 //! | `Park` | copied to a list of its own, cut to the newest 10,000 |
 //!
 //! An acknowledgement names no consumer, so without the look at the owner a worker that was stopped would
@@ -23,8 +24,10 @@ mod intake;
 mod link;
 mod scripts;
 mod stats;
+mod unread;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::Value;
@@ -196,6 +199,10 @@ impl Broker for Streams {
 
     async fn check(&self) -> Result<Vec<Concern>, BrokerError> {
         check::of(&self.link).await
+    }
+
+    async fn oldest_unread(&self, lanes: &[Lane]) -> Result<Vec<Option<Duration>>, BrokerError> {
+        unread::oldest(&self.link, &self.keys, lanes).await
     }
 
     async fn stats(&self, lane: &Lane) -> Result<BrokerStats, BrokerError> {

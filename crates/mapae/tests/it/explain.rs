@@ -58,7 +58,7 @@ pub(crate) async fn everything(store: &dyn Store) {
     let join = Join { name: "w".into(), strict: true, kinds: vec![job().kind], slots: 4 };
     let mut member = store.join(&join).await.unwrap();
     let holder = member.holder().clone();
-    let plan = RingPlan { window: 1_010, again: LONG, max: 10 };
+    let plan = RingPlan { window: 1_010, again: LONG, rescan: Some(Vec::new()), max: 10 };
     let rung = store.ring(&plan).await.unwrap();
     let pointers: Vec<_> = rung.iter().map(|rung| (rung.job, rung.hint)).collect();
     store.rung(&pointers, LONG).await.unwrap();

@@ -72,6 +72,7 @@ struct Entry {
     id: u64,
     lane: Lane,
     body: Vec<u8>,
+    added: Instant,
     visible_at: Instant,
     deliveries: u64,
 }
@@ -104,7 +105,7 @@ impl State {
 
     fn take_in(&mut self, lane: Lane, body: Vec<u8>, visible_at: Instant) {
         let id = self.number();
-        self.waiting.push(Entry { id, lane, body, visible_at, deliveries: 0 });
+        self.waiting.push(Entry { id, lane, body, added: Instant::now(), visible_at, deliveries: 0 });
     }
 
     fn publish(&mut self, moods: &Moods, lane: &Lane, pointer: &Pointer) -> Published {
@@ -290,6 +291,15 @@ impl Broker for Unruly {
         let epoch = self.state().number();
         let failures = Mutex::new((0, None));
         Ok(Arc::new(Reader { broker: self.clone(), plan: intake.clone(), epoch, failures }))
+    }
+
+    async fn oldest_unread(&self, lanes: &[Lane]) -> Result<Vec<Option<Duration>>, BrokerError> {
+        self.silence().await;
+        let state = self.state();
+        let oldest =
+            |lane: &Lane| state.waiting.iter().filter(|entry| entry.lane == *lane).map(|it| it.added).min();
+        let waited = |lane: &Lane| oldest(lane).map_or(Duration::ZERO, |added| added.elapsed());
+        Ok(lanes.iter().map(|lane| state.lanes.contains(lane).then(|| waited(lane))).collect())
     }
 
     async fn stats(&self, lane: &Lane) -> Result<BrokerStats, BrokerError> {

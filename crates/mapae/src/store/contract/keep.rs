@@ -16,7 +16,7 @@ pub const DOUBLINGS_MAX: u32 = 5;
 #[async_trait]
 pub trait Keep {
     /// Due jobs whose time to be rung has come are marked as rung and returned until each lane's window
-    /// is full (T2, T8). Who publishes them confirms with [`Keep::rung`]; unconfirmed ones come back
+    /// is full (T2, and T8 where the plan says so). Who publishes them confirms with [`Keep::rung`]; unconfirmed ones come back
     /// after `plan.again`. Paused lanes give nothing.
     ///
     /// Fair between owners: each job gets a turn, which is the lowest turn still waiting in the lane plus
@@ -55,7 +55,18 @@ pub struct RingPlan {
     pub window: usize,
     /// When a returned pointer comes back unless [`Keep::rung`] says it was published.
     pub again: Duration,
+    /// Whether what was rung before and whose time has come is rung again (T8), and the lanes where it is
+    /// left alone for so long beyond its time.
+    pub rescan: Option<Vec<(Lane, Duration)>>,
     pub max: usize,
+}
+
+impl RingPlan {
+    /// How long beyond its time what was rung before in this lane is left alone; `None` for good.
+    pub fn patience(&self, lane: &Lane) -> Option<Duration> {
+        let lanes = self.rescan.as_ref()?;
+        Some(lanes.iter().find(|(named, _)| named == lane).map_or(Duration::ZERO, |(_, patience)| *patience))
+    }
 }
 
 /// The hot window of a lane.

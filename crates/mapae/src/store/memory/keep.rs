@@ -88,7 +88,10 @@ impl Tables {
             let lane = row.new.lane();
             let place = places.entry(lane.clone()).or_insert(plan.window);
             *place = place.saturating_sub(usize::from(hint > 0));
-            if row.life.due_at.max(ring_at) <= now && !self.paused.contains(&lane) {
+            let Some(patience) = (if hint == 0 { Some(Duration::ZERO) } else { plan.patience(&lane) }) else {
+                continue;
+            };
+            if row.life.due_at.max(ring_at + patience) <= now && !self.paused.contains(&lane) {
                 waiting.entry((lane, row.new.owner.clone())).or_default().push(row);
             }
         }

@@ -13,7 +13,7 @@ use super::absence::Missing;
 use super::ask::Ask;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
-use crate::job::name::{JobId, Kind, Owner};
+use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
 use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung, StoreError};
 use crate::store::row::{as_micros, big, count, lane, unreadable};
@@ -63,7 +63,10 @@ macro_rules! take_turns {
 #[async_trait]
 impl Keep for Postgres {
     async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
-        let mut rung = self.ring_again(plan).await?;
+        let mut rung = match &plan.rescan {
+            Some(patience) => self.ring_again(plan, patience).await?,
+            None => Vec::new(),
+        };
         for (lane, room) in self.lanes_to_ring(plan).await? {
             let left = plan.max.saturating_sub(rung.len());
             let room = room.min(i64::try_from(left).unwrap_or(i64::MAX));
@@ -334,13 +337,20 @@ impl Postgres {
     }
 
     /// T8: rows rung before whose time has come again. They are in their windows already.
-    async fn ring_again(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
+    async fn ring_again(
+        &self,
+        plan: &RingPlan,
+        patience: &[(Lane, Duration)],
+    ) -> Result<Vec<Rung>, StoreError> {
         let rows = sqlx::query(
             "
             update mapae.jobs j
                set hint = j.hint + 1, ring_at = now() + $1 * interval '1 microsecond'
              where j.id = any(array(select r.id from mapae.jobs r
                                      where r.state = 'pending' and r.hint > 0 and r.ring_at <= now()
+                                       and r.ring_at <= now() - coalesce(
+                                               (select g.patience from unnest($3::text[], $4::bigint[]) g (lane, patience)
+                                                 where g.lane = r.lane), 0) * interval '1 microsecond'
                                        and not exists (select from mapae.pauses p where p.lane = r.lane)
                                      order by r.lane, r.turn limit $2 for update skip locked))
                and j.state = 'pending' and j.hint > 0 and j.ring_at <= now()
@@ -349,6 +359,8 @@ impl Postgres {
         )
         .bind(as_micros(plan.again))
         .bind(i64::try_from(plan.max).unwrap_or(i64::MAX))
+        .bind(patience.iter().map(|(lane, _)| lane.to_string()).collect::<Vec<_>>())
+        .bind(patience.iter().map(|(_, patience)| as_micros(*patience)).collect::<Vec<_>>())
         .rows(&self.pool)
         .await?;
         by_turn(&rows)

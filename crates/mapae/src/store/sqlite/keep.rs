@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::view::{event, event_columns};
 use super::{Sqlite, Told, Transaction, hex, hexes, limit, now, one, tell};
 use crate::job::event::Event;
-use crate::job::name::{JobId, Kind, Owner};
+use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
 use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung, StoreError};
 use crate::store::row::{as_micros, big, count, lane, unreadable};
@@ -66,7 +66,10 @@ impl Keep for Sqlite {
     async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
         let plan = plan.clone();
         self.write(async move |tx| {
-            let mut rung = ring_again(tx, &plan).await?;
+            let mut rung = match &plan.rescan {
+                Some(patience) => ring_again(tx, &plan, patience).await?,
+                None => Vec::new(),
+            };
             for (lane, room) in lanes_to_ring(tx, &plan).await? {
                 let room = room.min(limit(plan.max.saturating_sub(rung.len())));
                 if room == 0 {
@@ -299,13 +302,21 @@ impl Sqlite {
 }
 
 /// T8: rows rung before whose time has come again. They are in their windows already.
-async fn ring_again(tx: &mut Transaction<'_>, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
+async fn ring_again(
+    tx: &mut Transaction<'_>,
+    plan: &RingPlan,
+    patience: &[(Lane, Duration)],
+) -> Result<Vec<Rung>, StoreError> {
+    let patience: Value =
+        patience.iter().map(|(lane, patience)| json!([lane.to_string(), as_micros(*patience)])).collect();
     let query = sqlx::query(
         "
         update jobs
            set hint = hint + 1, ring_at = $3 + $1
          where id in (select r.id from jobs r
                        where r.state = 'pending' and r.hint > 0 and r.ring_at <= $3 and r.due_at <= $3
+                         and r.ring_at <= $3 - coalesce((select p.value->>1 from json_each($4) p
+                                                          where p.value->>0 = r.lane), 0)
                          and not exists (select 1 from pauses p where p.lane = r.lane)
                        order by r.lane, r.turn, r.id limit $2)
            and state = 'pending' and hint > 0 and ring_at <= $3
@@ -314,7 +325,8 @@ async fn ring_again(tx: &mut Transaction<'_>, plan: &RingPlan) -> Result<Vec<Run
     )
     .bind(as_micros(plan.again))
     .bind(limit(plan.max))
-    .bind(tx.now);
+    .bind(tx.now)
+    .bind(patience);
     rung(tx, query).await
 }
 

@@ -246,3 +246,28 @@ async fn the_six_figures_are_told_and_what_is_not_known_is_not_zero() {
         assert!(stats.consumers.unwrap().value.iter().any(|(name, _)| name.starts_with("w/")));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_tells_how_long_its_oldest_unread_pointer_has_waited() {
+    for server in servers() {
+        let (broker, lanes) = (server.broker(), lanes(&["k", "empty", "never-made"]));
+        broker.ensure(&lanes[..2]).await.unwrap();
+        let told = async || broker.oldest_unread(&lanes).await.unwrap();
+        assert_eq!(told().await, [Some(Duration::ZERO), Some(Duration::ZERO), None], "{}", server.name);
+
+        publish(&*broker, &lanes[0], 2).await;
+        let waited =
+            crate::stores::soon("it grows", async || told().await[0].filter(|it| !it.is_zero())).await;
+        let intake = broker.open(&reader(&lanes[..1], &Holder::new("w"), NEVER)).await.unwrap();
+        let first = read(&*intake, 1).await;
+        assert!(told().await[0].unwrap() >= waited, "the second has waited as long");
+        read(&*intake, 1).await;
+        assert_eq!(told().await[0], Some(Duration::ZERO), "what is read and not settled is not unread");
+        intake.settle(&[(first[0].receipt.clone(), Settle::Done)]).await;
+        assert_eq!(told().await, [Some(Duration::ZERO), Some(Duration::ZERO), None]);
+
+        publish(&*broker, &lanes[0], 1).await;
+        server.wipe().await;
+        assert_eq!(told().await, [None, None, None], "nothing is known of what is gone");
+    }
+}

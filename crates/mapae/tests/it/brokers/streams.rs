@@ -1,7 +1,10 @@
 //! What only streams have: keys, and consumers that one can look at.
 
 use mapae::job::name::Lane;
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
+
+use crate::site::PATIENCE;
 
 pub(crate) struct Hand {
     address: String,
@@ -15,7 +18,11 @@ impl Hand {
 
     pub(super) async fn connection(&self) -> MultiplexedConnection {
         let client = redis::Client::open(self.address.as_str()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        // The default is half a second, which a busy machine may take.
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
     }
 
     pub(super) fn key(&self, lane: &Lane) -> String {
@@ -24,6 +31,12 @@ impl Hand {
 
     pub(super) fn parked(&self) -> String {
         format!("{{{}}}::parked", self.prefix)
+    }
+
+    /// The lane's stream is gone.
+    pub(super) async fn lose(&self, lane: &Lane) {
+        let mut connection = self.connection().await;
+        let _: i64 = redis::cmd("DEL").arg(self.key(lane)).query_async(&mut connection).await.unwrap();
     }
 
     pub(super) async fn wipe(&self) {

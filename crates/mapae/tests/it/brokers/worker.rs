@@ -185,3 +185,48 @@ async fn every_pointer_five_times_runs_each_job_once() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_behind_a_busy_worker_are_not_rung_again_and_again_and_lost_ones_are() {
+    everywhere(async |server, database| {
+        let name = format!("{} {}", server.name, database.name);
+        let site = site(server, database, Duration::from_millis(200)).await;
+        let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+        let worker = site.worker(counted(&runs, &gate), |plan| (plan.slots, plan.prefetch) = (2, 2)).await;
+        let jobs = submit(&site, 60).await;
+        soon("two run", async || (runs.load(Ordering::SeqCst) == 2).then_some(())).await;
+
+        // One that nobody runs, and whose pointer is lost again and again: each time that it comes back, all
+        // those that wait are older than what it waited.
+        let other = site.submit("other", Value::Null, |_| {}).await;
+        let lane: Lane = "other".parse().unwrap();
+        let broker = server.broker();
+        let back = async || {
+            soon("it is rung", async || {
+                let depth = broker.stats(&lane).await.ok()?.depth?;
+                (depth.value > 0).then_some(())
+            })
+            .await;
+        };
+        back().await;
+        for _ in 0..3 {
+            server.hand.lose(&lane).await;
+            back().await;
+        }
+
+        let counts = site.parts.metrics.counts();
+        let again = counts.get(&("mapae_rescanned_total", "keeper".to_owned())).copied().unwrap_or_default();
+        eprintln!("{name}: {again} pointers more than 61 jobs");
+        assert!(again >= 3, "{name}: the lost one came back");
+        assert!(again <= 3 + 60 / 5, "{name}: {again} pointers more for 60 jobs");
+
+        server.wipe().await;
+        gate.add_permits(1_000);
+        all_succeeded_once(&site, &jobs, &name).await;
+        assert_eq!(site.job(other).await.state, State::Pending);
+        emptied(server).await;
+        worker.drain().await;
+        site.close().await;
+    })
+    .await;
+}

@@ -287,9 +287,15 @@ impl Walk<'_> {
 
     async fn ring(&mut self) {
         let tight = self.dice.chance(4);
+        let patience = match self.dice.chance(4) {
+            true => vec![(self.new_job().lane(), self.dice.days(1, 3))],
+            false => Vec::new(),
+        };
+        let rescan = (!self.dice.chance(6)).then_some(patience);
         let plan = RingPlan {
             window: if tight { 1 + self.dice.index(2) } else { 1000 },
             again: self.dice.days(1, 2),
+            rescan,
             max: if self.dice.chance(4) { 1 } else { 1000 },
         };
         self.expect_ring(&plan).await;

@@ -38,7 +38,7 @@ async fn one_owner_with_a_thousand_jobs_does_not_starve_another() {
             bench.accept(job()).await;
         }
         let small = bench.accept(NewJob { owner: owner("globex"), ..job() }).await;
-        let plan = RingPlan { window: 10, again: LEASE, max: 100 };
+        let plan = RingPlan { window: 10, again: LEASE, rescan: Some(Vec::new()), max: 100 };
         let rung = bench.store.ring(&plan).await.unwrap();
         assert_eq!(rung.len(), 10, "no more than the window");
         assert!(rung.iter().any(|rung| rung.job == small), "the small owner's job is among the first");
@@ -60,7 +60,7 @@ async fn a_full_lane_leaves_room_in_the_others() {
             bench.accept(job()).await;
         }
         let other = bench.accept(low()).await;
-        let plan = RingPlan { window: 2, again: LEASE, max: 100 };
+        let plan = RingPlan { window: 2, again: LEASE, rescan: Some(Vec::new()), max: 100 };
         let rung = bench.store.ring(&plan).await.unwrap();
         assert_eq!(rung.len(), 3);
         assert_eq!(rung.iter().filter(|rung| rung.lane.class == Class::Low).count(), 1);
@@ -156,6 +156,34 @@ async fn a_pointer_rung_in_vain_for_long_is_not_believed_for_longer_than_the_bou
         assert_eq!(bench.ring().await, [], "believed for a while");
         bench.harness.pass(age * (1 << DOUBLINGS_MAX)).await;
         assert_eq!(bench.ring().await.len(), 1, "it may have been lost after all");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_rung_before_is_left_alone_for_as_long_as_its_lanes_backlog_explains() {
+    everywhere(async |bench| {
+        let low = || NewJob { priority: Priority::new(9).unwrap(), ..job() };
+        let (slow, quick) = (bench.accept(job()).await, bench.accept(low()).await);
+        assert_eq!(bench.ring().await.len(), 2);
+        bench.harness.pass(LEASE).await;
+        let rung = async |rescan| {
+            let rung = bench.store.ring(&RingPlan { rescan, again: 100 * LEASE, ..plan() }).await.unwrap();
+            rung.into_iter().map(|rung| (rung.job, rung.hint)).collect::<Vec<_>>()
+        };
+        let patient = || Some(vec![(lane(), 2 * LEASE)]);
+
+        assert_eq!(rung(None).await, [], "nothing that was rung before");
+        let new = bench.accept(job()).await;
+        assert_eq!(
+            rung(patient()).await,
+            [(quick, 2), (new, 1)],
+            "another lane, and what is new in this one"
+        );
+        bench.harness.pass(LEASE).await;
+        assert_eq!(rung(patient()).await, []);
+        bench.harness.pass(LEASE).await;
+        assert_eq!(rung(patient()).await, [(slow, 2)], "not for good");
     })
     .await;
 }

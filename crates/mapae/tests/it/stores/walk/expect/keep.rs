@@ -24,9 +24,12 @@ impl Walk<'_> {
             if self.paused.contains(&known.new.lane()) {
                 continue;
             }
-            if known.life.due_at.max(*ring_at) <= now && known.overdue(now) {
+            let patience = if hint == 0 { Some(Duration::ZERO) } else { plan.patience(&known.new.lane()) };
+            let Some(patience) = patience else { continue };
+            let come = known.life.due_at.max(*ring_at + patience) <= now;
+            if come && known.overdue(now) {
                 may.insert(place);
-            } else if known.life.due_at.max(*ring_at) <= now {
+            } else if come {
                 must.insert(place);
             }
         }
@@ -35,8 +38,8 @@ impl Walk<'_> {
         let names: Vec<String> =
             rung.iter().map(|rung| format!("{} hint {}", self.name(rung.job), rung.hint)).collect();
         self.log.push(format!(
-            "ring window {}, again {:?}, max {} => {names:?}",
-            plan.window, plan.again, plan.max
+            "ring window {}, again {:?}, rescan {:?}, max {} => {names:?}",
+            plan.window, plan.again, plan.rescan, plan.max
         ));
         assert!(rung.len() <= plan.max);
 
