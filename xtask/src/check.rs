@@ -4,6 +4,7 @@ use std::process::Command;
 
 use crate::demo;
 use crate::install::cargo_deny;
+use crate::models;
 use crate::postgres;
 use crate::s3;
 use crate::step::{Outcome, cargo, run, step};
@@ -14,6 +15,7 @@ const EMBEDDED: &str = "MAPAE_TEST_EMBEDDED";
 pub(crate) fn everything() -> Outcome<()> {
     formatting()?;
     lints()?;
+    models::make()?;
     // Alive until the tests are over, and stopped by the end of the block, whatever comes first.
     {
         let (_server, address) = postgres::start()?;
@@ -34,6 +36,7 @@ pub(crate) fn embedded() -> Outcome<()> {
     eprintln!("{warning}");
     formatting()?;
     lints()?;
+    models::make()?;
     let mut command = cargo(&["test", "--workspace", "--locked"]);
     tests(command.env(EMBEDDED, "1").env_remove(postgres::ADDRESS))?;
     documentation()?;

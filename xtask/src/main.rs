@@ -6,6 +6,7 @@
 mod check;
 mod demo;
 mod install;
+mod models;
 mod postgres;
 mod s3;
 mod server;
@@ -24,6 +25,7 @@ Usage: cargo xtask COMMAND
   test --embedded             the quick part that needs no server; it proves less, and says so
   test --s3                   only the tests that need a real S3 server; builds one the first time (minutes)
   demo                        build for release and analyse the documents in examples/
+  models                      make the packs of the models in models/ (once; downloads 66 MB of packages)
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
   servers postgres -- CMD...  start a private PostgreSQL, run CMD with MAPAE_TEST_POSTGRES set, stop it
 ";
@@ -54,6 +56,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
         ["test", "--embedded"] => check::embedded()?,
         ["test", "--s3"] => check::s3()?,
         ["demo"] => demo::analyze_examples()?,
+        ["models"] => models::make()?,
         ["score"] => demo::score(Path::new("../shared/data"))?,
         ["score", folder] => demo::score(Path::new(folder))?,
         ["servers", "postgres", "--", program, args @ ..] => return postgres::run_with(program, args),

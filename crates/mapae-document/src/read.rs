@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use mapae_ai::language;
 use sha2::{Digest, Sha256};
 
 use crate::detect::{Kind, detect};
 use crate::document::{Document, Format, Page, Source, Stage};
 use crate::error::DocumentError;
 use crate::limits::Limits;
-use crate::{decrypt, language, pdf, sheet};
+use crate::{decrypt, pdf, sheet};
 
 /// What is read, and what helps to read it.
 pub(crate) struct Input {

@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::client::{Client, Local, Remote};
 use crate::command::{
-    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, queue, serve, shell, submit, work,
-    workers,
+    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, serve, shell, submit,
+    work, workers,
 };
 use crate::config::{Config, Flag, Secret};
 use crate::output::{Form, say};
@@ -81,6 +81,9 @@ enum Command {
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::Configuration),
+    /// Packs of models that make the analysis better
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
     /// Bring the database's schema up to date
     Migrate(migrate::Migrate),
     /// Check configuration, database, broker, files and clocks
@@ -143,6 +146,7 @@ impl Cli {
             Command::Events(command) => command.run(global).await,
             Command::Key(command) => command.run(global).await,
             Command::Config(command) => command.run(global),
+            Command::Models(command) => command.run(global),
             Command::Migrate(command) => command.run(global).await,
             Command::Doctor => doctor::run(global).await,
             Command::Completions(command) => command.run(),

@@ -18,8 +18,8 @@ use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
-use crate::documents;
 use crate::service::Service;
+use crate::{ai, documents};
 
 /// An opened runtime.
 pub struct Runtime {
@@ -69,6 +69,8 @@ pub enum WorkerError {
     Start(#[from] StartError),
     #[error("TLS cannot be used for calls to services")]
     Tls,
+    #[error(transparent)]
+    Models(#[from] mapae_ai::pack::PackError),
 }
 
 /// Who brings the schema up to date.
@@ -178,7 +180,7 @@ impl Runtime {
             timing: config.worker.timing,
             capacity: config.resources.clone(),
         };
-        let handlers = handlers(config).map_err(|_| WorkerError::Tls)?;
+        let handlers = handlers(config)?;
         let handle = worker::start(self.parts(), handlers, plan, stop).await?;
         let _ = self.slots.set(handle.slots().clone());
         Ok(handle)
@@ -186,13 +188,17 @@ impl Runtime {
 }
 
 /// What this process can run, as the configuration wants it run.
-fn handlers(config: &Config) -> Result<Handlers, reqwest::Error> {
+fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
+    let local = ai::Local::open()?;
     let mut handlers = Handlers::default();
     if !config.handlers.keys().any(|kind| kind.as_str() == documents::KIND) {
-        handlers.add(documents::handler());
+        handlers.add(documents::handler(local.clone()));
+    }
+    if !config.handlers.keys().any(|kind| kind.as_str() == ai::KIND) {
+        handlers.add(ai::Process(local));
     }
     for (kind, plan) in &config.handlers {
-        handlers.add_task(kind.clone(), Arc::new(Service::new(plan)?));
+        handlers.add_task(kind.clone(), Arc::new(Service::new(plan).map_err(|_| WorkerError::Tls)?));
     }
     for kind in handlers.kinds() {
         let Some(plan) = handlers.plan_mut(&kind) else { continue };

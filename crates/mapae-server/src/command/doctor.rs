@@ -8,6 +8,7 @@ use mapae::broker::{self, BrokerPlan};
 use mapae::store::contract::Store;
 use serde_json::{Value, json};
 
+use crate::ai::Local;
 use crate::cli::Global;
 use crate::config::{Config, show_duration};
 use crate::output;
@@ -23,6 +24,7 @@ pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
     findings.extend(database(&config).await);
     findings.push(files(&config).await);
     findings.push(broker(&config));
+    findings.push(models());
     let columns = [("CHECK", "check"), ("", "status"), ("FOUND", "found"), ("HELP", "help")];
     output::list(global.output, &findings, &columns, "check")?;
     let failed = findings.iter().any(|finding| finding["status"] == "FAILED");
@@ -115,6 +117,20 @@ async fn files(config: &Config) -> Value {
         Ok(()) => ok("files", format!("{} keeps what it is given", config.files)),
         Err(error) => failed("files", error.into()),
     }
+}
+
+fn models() -> Value {
+    let missing = match Local::open() {
+        Ok(local) => local.models.missing(),
+        Err(error) => {
+            return finding("models", "FAILED", error.to_string(), "`mapae models verify` says which");
+        }
+    };
+    if missing.is_empty() {
+        return ok("models", "embeddings and Korean dictionary".to_owned());
+    }
+    let found = format!("lexical methods only: {} not there", missing.join(", "));
+    finding("models", "warning", found, "`mapae models list` says where they are looked for")
 }
 
 fn broker(config: &Config) -> Value {
