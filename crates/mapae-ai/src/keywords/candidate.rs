@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::korean::eojeol::{self, Eojeol};
-use crate::korean::{Dictionary, is_hangul};
+use crate::korean::{Dictionary, Morpheme, is_hangul};
 use crate::text::{self, Word};
 use crate::{english, keywords};
 
@@ -18,13 +18,15 @@ pub(super) struct Term {
 }
 
 /// Terms of a text in order, those that can stand together in one run.
+///
+/// Korean nouns are cut by particles and endings also where there is a dictionary, which then only says of each
+/// whether it is one: what it cuts a compound into is less often what people call a thing.
 pub(super) fn runs(text: &str, korean: bool, dictionary: Option<&Dictionary>) -> Vec<Vec<Term>> {
     let words = text::words(text);
-    match dictionary {
-        Some(dictionary) if korean => from_morphemes(text, &words, dictionary),
-        None if korean => from_eojeols(&words),
-        _ => from_words(&words),
+    if !korean {
+        return from_words(&words);
     }
+    from_eojeols(&words, dictionary.map(|dictionary| dictionary.morphemes(text)).as_deref())
 }
 
 fn from_words(words: &[Word<'_>]) -> Vec<Vec<Term>> {
@@ -49,8 +51,10 @@ fn from_words(words: &[Word<'_>]) -> Vec<Vec<Term>> {
     runs.finish()
 }
 
-fn from_eojeols(words: &[Word<'_>]) -> Vec<Vec<Term>> {
+/// `morphemes`: those of the text, where they are known.
+fn from_eojeols(words: &[Word<'_>], morphemes: Option<&[Morpheme<'_>]>) -> Vec<Vec<Term>> {
     let mut runs = Runs::default();
+    let mut at = 0;
     for word in words {
         if !word.joined {
             runs.end();
@@ -63,6 +67,14 @@ fn from_eojeols(words: &[Word<'_>]) -> Vec<Vec<Term>> {
                 continue;
             }
         };
+        if let Some(morphemes) = morphemes {
+            at += morphemes[at..].partition_point(|m| m.start < word.at);
+            let within = morphemes[at..].iter().take_while(|m| m.start < word.at + noun.len());
+            if !within.map(|m| m.tag).any(is_noun) {
+                runs.end();
+                continue;
+            }
+        }
         let lower = noun.to_lowercase();
         if !lower.contains(is_hangul) && (english::is_stop(&lower) || lower.chars().count() < 2) {
             runs.end();
@@ -82,75 +94,9 @@ fn from_eojeols(words: &[Word<'_>]) -> Vec<Vec<Term>> {
     runs.finish()
 }
 
-/// A word of a run is what is written together of nouns, so that 데이터베이스 관리 has two whatever the dictionary
-/// cuts them into.
-fn from_morphemes(text: &str, words: &[Word<'_>], dictionary: &Dictionary) -> Vec<Vec<Term>> {
-    let morphemes = dictionary.morphemes(text);
-    let mut morphemes = morphemes.iter().peekable();
-    let mut runs = Runs::default();
-    for word in words {
-        while morphemes.next_if(|m| m.start < word.at).is_some() {}
-        if !word.joined {
-            runs.end();
-        }
-        let mut open: Option<(Range<usize>, bool)> = None;
-        while let Some(m) = morphemes.next_if(|m| m.start < word.end()) {
-            let part = part_of(m.tag);
-            let begins = matches!(part, Part::Noun | Part::Prefix | Part::Number);
-            match (part, &mut open) {
-                (Part::Mark, _) => {}
-                (Part::Noun | Part::Prefix | Part::Number | Part::Suffix, Some((at, noun))) => {
-                    at.end = m.end;
-                    *noun |= part == Part::Noun;
-                }
-                (_, open @ None) if begins => *open = Some((m.start..m.end, part == Part::Noun)),
-                _ => {
-                    close(&mut runs, text, word, open.take());
-                    runs.end();
-                }
-            }
-        }
-        close(&mut runs, text, word, open.take());
-    }
-    runs.finish()
-}
-
-/// What a morpheme does in a phrase of nouns.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Noun,
-    Prefix,
-    Suffix,
-    Number,
-    /// A hyphen or a dot within a word.
-    Mark,
-    Other,
-}
-
-fn part_of(tag: &str) -> Part {
-    match tag {
-        "NNG" | "NNP" | "SL" | "SH" | "XR" => Part::Noun,
-        "XPN" => Part::Prefix,
-        "XSN" => Part::Suffix,
-        "SN" => Part::Number,
-        "SY" => Part::Mark,
-        _ => Part::Other,
-    }
-}
-
-fn close(runs: &mut Runs, text: &str, word: &Word<'_>, open: Option<(Range<usize>, bool)>) {
-    let Some((at, noun)) = open else { return };
-    let lower = text[at.clone()].to_lowercase();
-    let (latin, single) = (!lower.contains(is_hangul), lower.chars().count() < 2);
-    let vague = eojeol::is_vague(&lower);
-    if !noun || (single && (vague || latin)) || (latin && english::is_stop(&lower)) {
-        runs.end();
-        return;
-    }
-    let norm = keywords::normal_form(&lower, true);
-    // One syllable names a thing only together with others.
-    let vague = vague || single;
-    runs.open.push(Term { at, norm, vague, heading: word.heading });
+/// Whether a part of speech can carry a name: nouns, roots, foreign words, Chinese characters.
+fn is_noun(tag: &str) -> bool {
+    matches!(tag.split('+').next(), Some("NNG" | "NNP" | "XR" | "SL" | "SH" | "UNKNOWN"))
 }
 
 #[derive(Default)]
