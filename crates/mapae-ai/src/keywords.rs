@@ -57,7 +57,7 @@ pub fn normal_form(text: &str, korean: bool) -> String {
 mod tests {
     use super::{keywords, normal_form};
 
-    const KOREAN: &str = "# 메시지 큐 도입\n\n메시지 큐를 도입하면 작업이 유실되지 않는다. 메시지 큐는 재시도 횟수를 기록하고, \
+    const KOREAN: &str = "# 메시지 큐 도입\n\n메시지 큐를 도입하면 작업이 유실되지 않는다. 메시지 큐를 통해 재시도 횟수를 기록하고, \
                           재시도 횟수가 다하면 작업을 데드 레터로 옮긴다.";
     const ENGLISH: &str = "A durable job queue keeps each job in a database. The durable job queue is slower than a \
                            ring buffer, but it survives a crash.";

@@ -1,6 +1,5 @@
 use std::time::Instant;
 
-use mapae_ai::keywords::keywords;
 use mapae_ai::korean::UserWords;
 
 #[test]
@@ -40,14 +39,6 @@ fn a_word_of_the_user_stays_whole() {
     for word in ["멱등성", "재시도", "스케줄러", "재스캔", "인메모리"] {
         assert_eq!(count(&own, &format!("{word}을 쓴다")), Some(word.len()), "{word}");
     }
-}
-
-#[test]
-fn nouns_of_any_length_are_found_with_the_dictionary() {
-    let models = crate::models();
-    let found =
-        keywords("표를 그린다. 큐를 비운다. 큐에 넣는다. 작업 큐에 넣는다.", 5, models.dictionary.as_deref());
-    assert!(found.iter().any(|k| k.text == "작업 큐"), "{found:?}");
 }
 
 #[test]
