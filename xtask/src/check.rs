@@ -3,9 +3,10 @@
 use std::process::Command;
 
 use crate::demo;
+use crate::faults;
+use crate::fleet::{Fleet, hide};
 use crate::install::cargo_deny;
 use crate::models;
-use crate::postgres;
 use crate::s3;
 use crate::step::{Outcome, cargo, run, step};
 
@@ -18,10 +19,9 @@ pub(crate) fn everything() -> Outcome<()> {
     models::make()?;
     // Alive until the tests are over, and stopped by the end of the block, whatever comes first.
     {
-        let (_server, address) = postgres::start()?;
-        tests(
-            cargo(&["test", "--workspace", "--locked"]).env(postgres::ADDRESS, address).env_remove(EMBEDDED),
-        )?;
+        let fleet = Fleet::whole()?;
+        tests(fleet.show(cargo(&["test", "--workspace", "--locked"]).env_remove(EMBEDDED)))?;
+        faults::short(&fleet)?;
     }
     documentation()?;
     dependencies()?;
@@ -31,14 +31,14 @@ pub(crate) fn everything() -> Outcome<()> {
 }
 
 pub(crate) fn embedded() -> Outcome<()> {
-    let warning = "THE QUICK PART ONLY: no PostgreSQL, no dependency check, no demo.\n\
+    let warning = "THE QUICK PART ONLY: no servers, no dependency check, no demo.\n\
                    What it does not run can be broken: `cargo xtask test` decides.";
     eprintln!("{warning}");
     formatting()?;
     lints()?;
     models::make()?;
     let mut command = cargo(&["test", "--workspace", "--locked"]);
-    tests(command.env(EMBEDDED, "1").env_remove(postgres::ADDRESS))?;
+    tests(hide(command.env(EMBEDDED, "1")))?;
     documentation()?;
     eprintln!("\nGreen, but: {warning}");
     Ok(())
@@ -62,7 +62,7 @@ fn lints() -> Outcome<()> {
 }
 
 fn tests(command: &mut Command) -> Outcome<()> {
-    let help = "run one test again by its name: cargo xtask servers postgres -- cargo test NAME";
+    let help = "run one test again by its name: cargo xtask servers all -- cargo test NAME";
     step("Tests", || run(command, help))
 }
 

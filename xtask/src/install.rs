@@ -4,10 +4,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::step::{Failure, Outcome, cargo, run, succeeds};
+use crate::step::{Failure, Outcome, cargo, persist, run, succeeds};
 
 /// Where tools are kept that only this repository needs. Not under version control.
 pub(crate) const TOOLS: &str = "tools";
+/// For a mirror that is slow or stuck, and for another apt that is at work, as a fresh machine's own often is.
+const PATIENT: [&str; 8] = [
+    "-o",
+    "Acquire::Retries=3",
+    "-o",
+    "Acquire::http::Timeout=30",
+    "-o",
+    "Acquire::https::Timeout=30",
+    "-o",
+    "DPkg::Lock::Timeout=120",
+];
 const CARGO_DENY: &str = "0.20.2";
 
 /// Whether this process is root.
@@ -41,7 +52,10 @@ pub(crate) fn debian_package(packages: &[&str], before: &str) -> Outcome<()> {
         ))
     };
     let network = "is the package mirror reachable?";
-    run(as_root()?.args(["apt-get", "update", "-qq"]), network)?;
+    let mut update = as_root()?;
+    // Lists that could not be fetched are a failure, not a package that does not exist.
+    update.args(["apt-get", "update", "-qq", "-o", "APT::Update::Error-Mode=any"]).args(PATIENT);
+    persist(&mut update, network)?;
     let offered = |package: &&&str| succeeds(Command::new("apt-cache").args(["show", package]));
     let package = packages.iter().find(offered).ok_or_else(|| {
         Failure::new(format!("this distribution has none of {}", packages.join(", ")), by_hand(packages[0]))
@@ -55,12 +69,25 @@ pub(crate) fn debian_package(packages: &[&str], before: &str) -> Outcome<()> {
         "-qq",
         "--no-install-recommends",
         "-o",
-        "DPkg::Lock::Timeout=120",
-        "-o",
         "Dpkg::Options::=--force-confold",
         package,
     ];
-    run(as_root()?.args(arguments), &by_hand(package))
+    let mut install = as_root()?;
+    install.args(arguments).args(PATIENT);
+    persist(&mut install, &by_hand(package))
+}
+
+/// Unpacks a package of the Python index, pinned to a version, into a folder of our own.
+pub(crate) fn python_package(package: &str, folder: &Path) -> Outcome<()> {
+    if !succeeds(Command::new("python3").args(["-m", "pip", "--version"])) {
+        debian_package(&["python3-pip"], "true")?;
+    }
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]);
+    run(
+        pip.args(["--no-deps", "--target"]).arg(folder).arg(package),
+        "is the Python package index reachable?",
+    )
 }
 
 /// The program cargo-deny: the one in PATH, or our own copy, built the first time (about 3 minutes of CPU).
@@ -73,7 +100,7 @@ pub(crate) fn cargo_deny() -> Outcome<PathBuf> {
     if !succeeds(Command::new(&own).arg("--version")) {
         let arguments =
             ["install", "--quiet", "--locked", "--root", TOOLS, "--version", CARGO_DENY, "cargo-deny"];
-        run(&mut cargo(&arguments), "is the package registry reachable?")?;
+        persist(&mut cargo(&arguments), "is the package registry reachable?")?;
     }
     Ok(own)
 }

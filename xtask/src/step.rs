@@ -2,9 +2,13 @@
 
 use std::ffi::OsStr;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
+
+/// Between the tries of [`persist`]: little of the time that a run may take, more than a passing trouble lasts.
+const PAUSES: [Duration; 4] =
+    [Duration::from_secs(5), Duration::from_secs(10), Duration::from_secs(20), Duration::from_secs(40)];
 
 /// Why a command ends early.
 #[derive(Debug)]
@@ -40,6 +44,22 @@ pub(crate) fn run(command: &mut Command, help: &str) -> Outcome<()> {
     Err(Failure::new(format!("`{}` failed ({status})", line(command)), help))
 }
 
+/// As [`run`], and again after a pause where it fails: for what a network, or a lock of somebody else's, may fail.
+pub(crate) fn persist(command: &mut Command, help: &str) -> Outcome<()> {
+    persist_over(&PAUSES, command, help)
+}
+
+fn persist_over(pauses: &[Duration], command: &mut Command, help: &str) -> Outcome<()> {
+    for pause in pauses {
+        match run(command, help) {
+            Ok(()) => return Ok(()),
+            Err(failure) => eprintln!("   {}; once more in {} s", failure.what, pause.as_secs()),
+        }
+        std::thread::sleep(*pause);
+    }
+    run(command, help)
+}
+
 /// Runs a command without a word and returns how it ended.
 pub(crate) fn status(command: &mut Command) -> Outcome<ExitStatus> {
     command.status().map_err(|error| cannot_start(command, &error))
@@ -68,4 +88,21 @@ fn line(command: &Command) -> String {
     let words: Vec<_> =
         std::iter::once(program).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_for_a_while_is_tried_again_and_not_for_ever() {
+        let file = std::env::temp_dir().join(format!("mapae-xtask-{}", std::process::id()));
+        // Succeeds the third time.
+        let mut third = Command::new("sh");
+        third.args(["-c", "echo x >> \"$0\"; test $(wc -l < \"$0\") -ge 3"]).arg(&file);
+        let gave_up = persist_over(&[Duration::ZERO], &mut third, "");
+        assert!(gave_up.is_err_and(|failure| failure.what.contains("failed")));
+        assert!(persist_over(&[Duration::ZERO], &mut third, "").is_ok());
+        std::fs::remove_file(&file).unwrap();
+    }
 }

@@ -2,7 +2,12 @@
 //!
 //! The folder holds what is there of: `spreadsheets/` with `expected/` and `index.tsv` (passwords),
 //! `korean-pdf/` with `truth.json`, `pdf-robustness/` with `index.tsv`, `icdar2013/` with `*-str.xml`.
-//! A figure for what is there is printed on a line; what is missing below a full score is listed under it.
+//! Tables are compared with `*-str.xml` as well. A figure for what is there is printed on a line; what is missing below a full score is listed under it.
+
+#[path = "../tests/it/tables/score.rs"]
+mod relations;
+#[path = "score/tables.rs"]
+mod tables;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -40,6 +45,7 @@ async fn score(folder: &Path) -> Result<(), Failure> {
     scorer.cells(&folder.join("spreadsheets")).await?;
     scorer.korean(&folder.join("korean-pdf")).await?;
     scorer.words(&folder.join("icdar2013")).await?;
+    tables::score(&scorer.reader, &scorer.limits, &folder.join("icdar2013")).await?;
     for set in ["pdf-robustness", "spreadsheets", "korean-pdf", "icdar2013"] {
         scorer.outcomes(set, &folder.join(set)).await?;
     }

@@ -28,11 +28,15 @@ use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::document::Document;
+use serde::de::DeserializeOwned;
+
+use crate::document::{Document, PageTables};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
+use crate::table::Seen;
 pub use inside::child_main;
 use spawn::Group;
+use wire::Want;
 
 /// The first argument of a program that is to be a child.
 pub const ARGUMENT: &str = "document-child";
@@ -80,14 +84,46 @@ impl DocumentReader {
         Self { program: program.into() }
     }
 
+    /// The tables on the pages of a document that has pages; of others, none. Otherwise as [`Self::parse`].
+    pub async fn tables(
+        &self,
+        file: File,
+        request: Request,
+        limits: &Limits,
+    ) -> Result<PageTables, DocumentError> {
+        self.ask(Want::Tables, file, request, limits).await
+    }
+
+    /// What is seen on `page`, or on every page, and the tables found in it: for people who want to know why
+    /// a table came out as it did. Otherwise as [`Self::parse`].
+    pub async fn seen(
+        &self,
+        file: File,
+        request: Request,
+        page: Option<u32>,
+        limits: &Limits,
+    ) -> Result<Vec<Seen>, DocumentError> {
+        self.ask(Want::Seen { page }, file, request, limits).await
+    }
+
     /// Reads `file` from its beginning. Within `limits.wall` (and a moment) there is an answer; every error but
     /// [`DocumentError::Unavailable`] is final for this file. Needs a Tokio runtime with I/O and time enabled.
     pub async fn parse(
         &self,
-        mut file: File,
+        file: File,
         request: Request,
         limits: &Limits,
     ) -> Result<Document, DocumentError> {
+        self.ask(Want::Document, file, request, limits).await
+    }
+
+    async fn ask<T: DeserializeOwned + Send + 'static>(
+        &self,
+        want: Want,
+        mut file: File,
+        request: Request,
+        limits: &Limits,
+    ) -> Result<T, DocumentError> {
         match file.metadata() {
             Ok(meta) if meta.is_file() && meta.len() == 0 => return Err(DocumentError::Empty),
             Ok(meta) if meta.len() > limits.input_bytes => return Err(DocumentError::TooLarge(Excess::File)),
@@ -99,6 +135,7 @@ impl DocumentReader {
             return Err(DocumentError::PasswordWrong);
         }
         let order = wire::Order {
+            want,
             name: ending(&request.name).to_owned(),
             media_type: request.media_type.filter(|media_type| media_type.len() <= WORD_MAX),
             password: request.password,
@@ -115,7 +152,7 @@ impl DocumentReader {
         match ended {
             // A large answer takes a moment to parse, and this thread serves others.
             Ended::Answered(answer) => {
-                tokio::task::spawn_blocking(move || serde_json::from_slice::<wire::Answer>(&answer))
+                tokio::task::spawn_blocking(move || serde_json::from_slice::<wire::Answer<T>>(&answer))
                     .await
                     .map_err(|_| DocumentError::Unavailable)?
                     .map_err(|_| DocumentError::Crashed)?

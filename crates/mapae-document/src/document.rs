@@ -91,7 +91,8 @@ pub struct Sheet {
     pub merged: Vec<String>,
 }
 
-/// A table. In a workbook a sheet is one table, and its rows and columns are the sheet's own.
+/// A table. In a workbook a sheet is one table, and its rows and columns are the sheet's own. A table that
+/// goes on on the next page is one table a page, and the later ones say what they continue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
     /// Counts from 1 over the document.
@@ -101,6 +102,9 @@ pub struct Table {
     pub sheet: Option<String>,
     /// Left, bottom, right, top in PDF points from the bottom left of the page before rotation.
     pub bbox: Option<[f64; 4]>,
+    /// The id of the table on an earlier page that this one continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<u32>,
     /// 0 to 1.
     pub confidence: f64,
     pub title: Option<String>,
@@ -110,6 +114,14 @@ pub struct Table {
     pub columns: u32,
     /// Cells that hold something, by row, then column. Cells that are not listed are empty.
     pub cells: Vec<Cell>,
+}
+
+/// The tables on the pages of a document and what is doubtful about them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PageTables {
+    /// In the order of the pages, and on a page as they are read.
+    pub tables: Vec<Table>,
+    pub warnings: Vec<Warning>,
 }
 
 /// A cell that holds something.

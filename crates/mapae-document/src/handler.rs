@@ -3,7 +3,7 @@
 //! | stage | gives | |
 //! |---|---|---|
 //! | `convert` | pages or sheets, text, language; the tables of sheets | in a child process |
-//! | `tables` | the tables of pages | not yet: `null` |
+//! | `tables` | the tables of pages | in another child process: what goes wrong there costs no text |
 //! | `classify` | the class | `null` without an [`Understand`] |
 //! | `keywords` | keywords | likewise |
 //! | `intents` | chatbot intents | likewise |
@@ -19,7 +19,7 @@ use mapae::job::retry::Failure;
 use serde::Deserialize;
 
 use crate::child::{DocumentReader, Request};
-use crate::document::{Document, Stage, Table};
+use crate::document::{Document, PageTables, Stage, Warning};
 use crate::error::{DocumentError, Language};
 use crate::limits::Limits;
 use crate::understand::Understand;
@@ -59,12 +59,21 @@ impl Handler for Analyze {
             _ => Language::English,
         };
         let begun = Instant::now();
+        let password = input.password.clone();
         let mut document = ctx.stage("convert", || self.convert(ctx, input.password, language)).await?;
         document.stages = vec![stage("convert", ctx, begun)];
 
         let begun = Instant::now();
-        let tables: Option<Vec<Table>> = ctx.stage("tables", || async { Ok(None) }).await?;
-        document.tables = document.tables.or(tables);
+        let has_pages = document.pages.is_some();
+        let tables: Option<PageTables> = ctx
+            .stage("tables", || async {
+                if has_pages { self.tables(ctx, password).await.map(Some) } else { Ok(None) }
+            })
+            .await?;
+        if let Some(found) = tables {
+            document.tables = Some(found.tables);
+            document.warnings.extend(found.warnings);
+        }
         document.stages.push(stage("tables", ctx, begun));
 
         let shared = Arc::new(document);
@@ -119,6 +128,27 @@ impl Analyze {
             read = self.reader.parse(file, request, &self.limits) => read.map_err(|error| failure(error, language)),
             // Dropping the reading kills its child.
             () = ctx.stopped() => Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
+        }
+    }
+}
+
+impl Analyze {
+    /// The tables of pages. A document whose tables cannot be found keeps its text, with a warning.
+    async fn tables(&self, ctx: &Context, password: Option<String>) -> Result<PageTables, Failure> {
+        let Some(source) = ctx.job().source.clone() else { return Ok(PageTables::default()) };
+        let file = ctx.source().await?;
+        let request = Request { name: source.name, media_type: Some(source.media_type), password };
+        let found = tokio::select! {
+            found = self.reader.tables(file, request, &self.limits) => found,
+            () = ctx.stopped() => return Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
+        };
+        match found {
+            Err(error) if error.is_terminal() => {
+                let message = "Tables could not be looked for in this document; its text is complete.";
+                let warnings = vec![Warning::new("tables-failed", None, message)];
+                Ok(PageTables { warnings, ..PageTables::default() })
+            }
+            found => found.map_err(|error| failure(error, Language::English)),
         }
     }
 }

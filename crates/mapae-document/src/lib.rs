@@ -9,6 +9,7 @@
 //! - [`detect`]: what a file is, by its bytes and its name
 //! - `read`: bytes to document, inside the child;  `decrypt`: workbooks with a password;  `pdf`, `sheet`: the
 //!   formats
+//! - [`table`]: words and rules of a page to its tables
 //! - [`output`]: the folder that `mapae analyze` writes
 //! - [`understand`]: class, keywords and intents, by whatever the caller has for them
 //! - [`handler`]: the kind `document.analyze`, which does all of this as a job
@@ -20,6 +21,7 @@ pub mod error;
 pub mod handler;
 pub mod limits;
 pub mod output;
+pub mod table;
 pub mod understand;
 
 mod decrypt;

@@ -108,6 +108,7 @@ mod tests {
             page: None,
             sheet: None,
             bbox: None,
+            continues: None,
             confidence: 1.0,
             title: None,
             header_rows: 0,

@@ -1,20 +1,24 @@
 //! PDF to pages of text.
 //!
 //! The parser stands behind [`PdfBackend`], because none is old enough to be trusted for good. What it gives
-//! is only glyphs and their places; lines, words and reading order are made here, so that another parser
-//! would give the same text. Tables are not looked for here.
+//! is only glyphs and paths with their places; lines, words and reading order are made here, so that another
+//! parser would give the same text. Tables are found in what [`look`] hands over.
 
 mod cmaps;
 mod glyphs;
 mod hayro;
 mod lines;
+mod marks;
 mod order;
+mod sight;
 mod unicode;
 
-use crate::document::{Page, Warning};
+use crate::document::{Page, PageTables, Warning};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
+use crate::table::{self, sight::Sight};
 use glyphs::PageGlyphs;
+use marks::Marks;
 
 /// A parser of PDF files.
 trait PdfBackend: Sized {
@@ -35,13 +39,16 @@ struct PageContent {
     width: f64,
     height: f64,
     rotation: u16,
+    /// The bottom left corner of the page in its own space.
+    origin: (f64, f64),
     glyphs: PageGlyphs,
+    marks: Marks,
     cut: Option<Cut>,
 }
 
 /// Why a page is not complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Cut {
+pub(crate) enum Cut {
     Budget,
     Broken,
 }
@@ -52,12 +59,7 @@ pub(crate) fn read(
     password: Option<&str>,
     limits: &Limits,
 ) -> Result<(Vec<Page>, Vec<Warning>), DocumentError> {
-    let pdf = hayro::Hayro::open(data, password)?;
-    match pdf.page_count() {
-        0 => return Err(DocumentError::Damaged),
-        n if n > limits.pages => return Err(DocumentError::TooLarge(Excess::Pages)),
-        _ => {}
-    }
+    let pdf = open(data, password, limits)?;
     let (mut pages, mut warnings) = (Vec::new(), Vec::new());
     let mut text_left = limits.text_bytes;
     pdf.pages(limits, &mut |content| {
@@ -76,10 +78,42 @@ pub(crate) fn read(
     Ok((pages, warnings))
 }
 
+/// Hands over what is seen on each page, in order, until `each` answers `false`.
+pub(crate) fn look(
+    data: Vec<u8>,
+    password: Option<&str>,
+    limits: &Limits,
+    each: &mut dyn FnMut(Sight, Option<Cut>) -> bool,
+) -> Result<(), DocumentError> {
+    let pdf = open(data, password, limits)?;
+    pdf.pages(limits, &mut |content| each(sight::of(&content), content.cut));
+    Ok(())
+}
+
+/// The tables of a PDF, page by page.
+pub(crate) fn tables(
+    data: Vec<u8>,
+    password: Option<&str>,
+    limits: &Limits,
+) -> Result<PageTables, DocumentError> {
+    let mut collector = table::document::Collector::new(limits);
+    look(data, password, limits, &mut |sight, _| collector.page(&sight))?;
+    Ok(collector.finish())
+}
+
+fn open(data: Vec<u8>, password: Option<&str>, limits: &Limits) -> Result<impl PdfBackend, DocumentError> {
+    let pdf = hayro::Hayro::open(data, password)?;
+    match pdf.page_count() {
+        0 => Err(DocumentError::Damaged),
+        n if n > limits.pages => Err(DocumentError::TooLarge(Excess::Pages)),
+        _ => Ok(pdf),
+    }
+}
+
 fn page(content: PageContent) -> Page {
     let mut text = String::new();
-    for lines in lines::flows(&content.glyphs) {
-        text.push_str(&order::text(lines));
+    for flow in lines::flows(&content.glyphs) {
+        text.push_str(&order::text(flow.chunked()));
     }
     text.truncate(text.trim_end().len());
     Page {

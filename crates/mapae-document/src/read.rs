@@ -6,9 +6,10 @@ use mapae_ai::language;
 use sha2::{Digest, Sha256};
 
 use crate::detect::{Kind, detect};
-use crate::document::{Document, Format, Page, Source, Stage};
+use crate::document::{Document, Format, Page, PageTables, Source, Stage};
 use crate::error::DocumentError;
 use crate::limits::Limits;
+use crate::table::Seen;
 use crate::{decrypt, pdf, sheet};
 
 /// What is read, and what helps to read it.
@@ -19,16 +20,48 @@ pub(crate) struct Input {
     pub(crate) password: Option<String>,
 }
 
+/// The tables on the pages of a PDF; other kinds have no pages.
+pub(crate) fn tables(input: Input, limits: &Limits) -> Result<PageTables, DocumentError> {
+    match opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())? {
+        (Kind::Pdf, data) => pdf::tables(data, input.password.as_deref(), limits),
+        _ => Ok(PageTables::default()),
+    }
+}
+
+/// What is seen on `page` of a PDF, or on every page.
+pub(crate) fn seen(input: Input, page: Option<u32>, limits: &Limits) -> Result<Vec<Seen>, DocumentError> {
+    let mut seen = Vec::new();
+    let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())?;
+    if let (Kind::Pdf, data) = opened {
+        pdf::look(data, input.password.as_deref(), limits, &mut |sight, _| {
+            let (last, wanted) = (page == Some(sight.page), page.is_none_or(|page| page == sight.page));
+            seen.extend(wanted.then(|| Seen::of(sight)));
+            !last
+        })?;
+    }
+    Ok(seen)
+}
+
+/// What the bytes are, and the bytes themselves, out of their protection where they have one.
+fn opened(
+    data: Vec<u8>,
+    name: &str,
+    media_type: Option<&str>,
+    password: Option<&str>,
+) -> Result<(Kind, Vec<u8>), DocumentError> {
+    let kind = detect(name, media_type, &data)?;
+    if kind != Kind::Protected {
+        return Ok((kind, data));
+    }
+    let inside = decrypt::package(&data, password)?;
+    Ok((detect(name, media_type, &inside)?, inside))
+}
+
 pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentError> {
     let begun = Instant::now();
     let (bytes, sha256) = (input.data.len() as u64, hex(&Sha256::digest(&input.data)));
-    let kind = detect(&input.name, input.media_type.as_deref(), &input.data)?;
-    let (kind, data) = if kind == Kind::Protected {
-        let inside = decrypt::package(&input.data, input.password.as_deref())?;
-        (detect(&input.name, input.media_type.as_deref(), &inside)?, inside)
-    } else {
-        (kind, input.data)
-    };
+    let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref());
+    let (kind, data) = opened?;
     let mut document = Document {
         format: Format::V1,
         source: Source {

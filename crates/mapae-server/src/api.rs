@@ -142,6 +142,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(dead::list))
         .routes(routes!(dead::redrive))
         .routes(routes!(dead::resolve))
+        .routes(routes!(dead::assign))
         .routes(routes!(lanes::pause))
         .routes(routes!(lanes::resume))
         .routes(routes!(figures::stats))

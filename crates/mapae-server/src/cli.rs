@@ -1,17 +1,15 @@
-//! The command line: what there is, and what all commands share.
+//! The command line: what there is.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::client::{Client, Local, Remote};
 use crate::command::{
     analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, serve, shell, submit,
-    work, workers,
+    tables, work, workers,
 };
-use crate::config::{Config, Flag, Secret};
-use crate::output::{Form, say};
+use crate::global::Global;
+use crate::output::say;
 use crate::trouble::{Exit, Trouble};
 
 /// Runs long work outside the request that asked for it.
@@ -24,33 +22,12 @@ pub struct Cli {
     command: Command,
 }
 
-#[derive(Args)]
-pub struct Global {
-    /// The configuration file [default: ./mapae.toml where there is one]
-    #[arg(long, global = true, value_name = "FILE", env = "MAPAE_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// The form of what is printed
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        value_name = "FORM",
-        env = "MAPAE_OUTPUT",
-        default_value = "table"
-    )]
-    pub output: Form,
-    /// The server to talk to [default: the local database of the configuration]
-    #[arg(long, global = true, value_name = "URL", env = "MAPAE_URL")]
-    url: Option<String>,
-    /// The key for that server
-    #[arg(long, global = true, value_name = "KEY", env = "MAPAE_KEY", hide_env_values = true)]
-    pub key: Option<String>,
-}
-
 #[derive(Subcommand)]
 enum Command {
     /// Analyse documents here and now: no server, no set-up
     Analyze(analyze::Analyze),
+    /// Show the tables on a page, and draw what was seen there
+    Tables(tables::Tables),
     /// API, worker and keeper in one process, to try things out
     Dev(dev::Dev),
     /// API and keeper
@@ -134,6 +111,7 @@ impl Cli {
         let global = &self.global;
         match self.command {
             Command::Analyze(command) => command.run(global).await,
+            Command::Tables(command) => command.run(global).await,
             Command::Dev(command) => command.run(global).await,
             Command::Serve(command) => command.run(global).await,
             Command::Work(command) => command.run(global).await,
@@ -149,28 +127,8 @@ impl Cli {
             Command::Models(command) => command.run(global),
             Command::Migrate(command) => command.run(global).await,
             Command::Doctor => doctor::run(global).await,
-            Command::Completions(command) => command.run(),
-            Command::Man => shell::man(),
+            Command::Completions(command) => command.run(Self::command()),
+            Command::Man => shell::man(Self::command()),
         }
-    }
-}
-
-impl Global {
-    /// The configuration under these flags.
-    pub fn configuration(&self, flags: &[Flag]) -> Result<Config, Trouble> {
-        Ok(Config::load(self.config.as_deref(), flags)?)
-    }
-
-    /// The server that was named, or the local database.
-    pub async fn client(&self) -> Result<Box<dyn Client>, Trouble> {
-        if let Some(url) = &self.url {
-            return Ok(Box::new(Remote::new(url, self.key.clone().map(Secret::new))?));
-        }
-        Ok(Box::new(Local::open(self.configuration(&[])?).await?))
-    }
-
-    /// Whether commands talk to a server.
-    pub fn is_remote(&self) -> bool {
-        self.url.is_some()
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod queue;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod submit;
+pub(crate) mod tables;
 pub(crate) mod watch;
 pub(crate) mod work;
 pub(crate) mod workers;

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use mapae::handler::http::Body;
 use mapae::job::lease::Timing;
 use mapae::job::name::Kind;
 use mapae::job::resource::Amounts;
@@ -90,16 +91,10 @@ pub struct KindSettings {
 #[derive(Clone, Debug)]
 pub struct Handler {
     pub url: Address,
-    pub body: HandlerBody,
+    pub body: Body,
     pub timeout: Duration,
     pub concurrent: usize,
     pub retry: Option<RetryPolicy>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandlerBody {
-    Job,
-    Raw,
 }
 
 #[derive(Clone, Copy, Debug)]

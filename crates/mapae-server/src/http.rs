@@ -1,5 +1,8 @@
 //! Connections: accepted, bounded in number and patience, closed gracefully.
 
+mod refused;
+
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -9,6 +12,7 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,6 +21,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use self::refused::Refusing;
 
 /// Most connections at a time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 4096;
@@ -76,15 +82,23 @@ async fn connection(stream: TcpStream, router: Router, close: CancellationToken)
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(HEAD_BYTES_MAX);
-    let serving =
-        builder.serve_connection(TokioIo::new(Impatient::new(stream)), TowerToHyperService::new(router));
-    let mut serving = std::pin::pin!(serving);
-    // What goes wrong on a connection is its client's to see.
-    tokio::select! {
-        _ = serving.as_mut() => return,
-        () = close.cancelled() => serving.as_mut().graceful_shutdown(),
-    }
-    let _ = serving.await;
+    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |request| Box::pin(service.call(request)));
+    let mut serving = builder.serve_connection(TokioIo::new(Refusing::new(Impatient::new(stream))), service);
+    let served = tokio::select! {
+        served = poll_fn(|cx| serving.poll_without_shutdown(cx)) => Some(served),
+        () = close.cancelled() => None,
+    };
+    let served = match served {
+        Some(served) => served,
+        None => {
+            Pin::new(&mut serving).graceful_shutdown();
+            poll_fn(|cx| serving.poll_without_shutdown(cx)).await
+        }
+    };
+    // What else goes wrong on a connection is its client's to see.
+    let unread = served.is_err_and(|error| error.is_parse());
+    let _ = serving.into_parts().io.into_inner().end(unread).await;
 }
 
 /// A connection that is given up when its client reads nothing for [`READING_PATIENCE`]: otherwise each

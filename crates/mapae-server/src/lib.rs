@@ -2,7 +2,7 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`cli`], `command` | the command line: what there is, and each command |
+//! | [`cli`], `command`, `global` | the command line: what there is, each command, what they share |
 //! | [`config`] | what the operator says |
 //! | [`runtime`] | store, broker, files, worker and keeper, as the configuration wants them |
 //! | [`api`], `http` | the HTTP API, and the connections it is served over |
@@ -10,7 +10,6 @@
 //! | `client` | how commands reach a runtime |
 //! | [`documents`] | the kind `document.analyze` |
 //! | [`ai`] | what is understood of texts by the models of this machine, and the kind `context.process` |
-//! | `service` | kinds whose work an HTTP service does |
 //! | `upload`, `media` | taking a file in |
 //! | `why` | why a job waits, in words |
 
@@ -22,6 +21,7 @@ mod command;
 pub mod config;
 pub mod credential;
 pub mod documents;
+mod global;
 mod http;
 mod log;
 mod media;
@@ -29,7 +29,6 @@ mod outbound;
 mod output;
 mod process;
 pub mod runtime;
-mod service;
 mod signals;
 mod trouble;
 mod upload;

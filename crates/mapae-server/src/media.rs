@@ -6,6 +6,9 @@
 /// Bytes that [`look`] wants to see, where the file has as many.
 pub(crate) const HEAD_BYTES: usize = 1024;
 
+/// The media type of what neither its bytes nor its name tell.
+pub(crate) const UNKNOWN: &str = "application/octet-stream";
+
 /// What the first bytes were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
@@ -82,7 +85,7 @@ pub(crate) fn look(name: &str, head: &[u8]) -> Look {
         (Some(named), Some(found)) if fits(named, found) => Look::Fits(named.media_type),
         (Some(named), Some(found)) => Look::Mismatch { named: named.media_type, found: media_type(found) },
         (None, Some(found)) => Look::Fits(media_type(found)),
-        (None, None) => Look::Fits("application/octet-stream"),
+        (None, None) => Look::Fits(UNKNOWN),
     }
 }
 

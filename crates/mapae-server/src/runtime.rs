@@ -10,6 +10,7 @@ use mapae::blob::{BlobError, Blobs};
 use mapae::broker::contract::{Broker, BrokerError};
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::Handlers;
+use mapae::handler::http::{NoClient, Service, ServicePlan};
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::store::contract::{Store, StoreError};
@@ -18,7 +19,6 @@ use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
-use crate::service::Service;
 use crate::{ai, documents};
 
 /// An opened runtime.
@@ -67,8 +67,8 @@ impl OpenError {
 pub enum WorkerError {
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error("TLS cannot be used for calls to services")]
-    Tls,
+    #[error(transparent)]
+    Service(#[from] NoClient),
     #[error(transparent)]
     Models(#[from] mapae_ai::pack::PackError),
 }
@@ -197,8 +197,14 @@ fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
     if !config.handlers.keys().any(|kind| kind.as_str() == ai::KIND) {
         handlers.add(ai::Process(local));
     }
-    for (kind, plan) in &config.handlers {
-        handlers.add_task(kind.clone(), Arc::new(Service::new(plan).map_err(|_| WorkerError::Tls)?));
+    for (kind, handler) in &config.handlers {
+        let plan = ServicePlan {
+            url: handler.url.reveal().to_owned(),
+            body: handler.body,
+            timeout: handler.timeout,
+            concurrent: handler.concurrent,
+        };
+        handlers.add_task(kind.clone(), Arc::new(Service::new(plan)?));
     }
     for kind in handlers.kinds() {
         let Some(plan) = handlers.plan_mut(&kind) else { continue };

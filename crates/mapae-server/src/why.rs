@@ -98,6 +98,7 @@ mod tests {
             cancel_asked: false,
             progress: None,
             failure: None,
+            assignee: None,
             throttled: 0,
             redrives: 0,
             trace: None,

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::broker::contract::{Broker, Pointer, Published, Source};
+use crate::fault::{self, Point};
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
 use crate::store::contract::{AcceptError, Accepted, LaneWindow, Store, StoreError};
@@ -132,11 +133,13 @@ impl Accept {
         job.rung = turn.map(|turn| FirstRing { turn, again });
         let pointer = Pointer::new(job.id, job.owner.clone(), job.kind.clone(), 1, job.trace.clone());
 
+        fault::at(Point::AcceptAsked);
         let accepted = match self.store.accept(job.clone()).await {
             // Unknown, not failed: asked once more, by the id, which is the job's from the start.
             Err(AcceptError::Store(StoreError::Unavailable(_))) => self.store.accept(job).await?,
             other => other?,
         };
+        fault::at(Point::AcceptKept);
         if turn.is_some() && !accepted.again {
             // Full: a keeper rings instead.
             let _ = self.rings.try_send((lane, pointer));
@@ -190,7 +193,9 @@ async fn ring(
 ) {
     let mut batch = Vec::new();
     while waiting.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        fault::at(Point::BellPulled);
         let published = broker.publish(&batch).await;
+        fault::at(Point::BellRung);
         if broker.caps().source == Source::Pointers {
             let rung: Vec<(JobId, u32)> = batch
                 .iter()

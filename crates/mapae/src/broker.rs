@@ -4,6 +4,8 @@
 
 pub mod contract;
 mod embedded;
+#[cfg(feature = "streams")]
+mod streams;
 
 use std::sync::Arc;
 
@@ -26,11 +28,19 @@ pub struct Entry {
 }
 
 /// Every broker there is. The conformance suite, the help text and the documents read this list.
-pub const BROKERS: &[Entry] = &[Entry {
-    schemes: &["embedded"],
-    about: "no broker: due rows are claimed from the database itself",
-    open: embedded::open,
-}];
+pub const BROKERS: &[Entry] = &[
+    Entry {
+        schemes: &["embedded"],
+        about: "no broker: due rows are claimed from the database itself",
+        open: embedded::open,
+    },
+    #[cfg(feature = "streams")]
+    Entry {
+        schemes: &["valkey", "valkeys", "valkey+unix", "redis", "rediss", "redis+unix"],
+        about: "streams of Valkey or Redis 7.0 and later",
+        open: streams::open,
+    },
+];
 
 /// The broker of that address. Nothing has been connected to yet.
 pub fn open(plan: &BrokerPlan) -> Result<Arc<dyn Broker>, BrokerError> {

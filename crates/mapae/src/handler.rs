@@ -33,6 +33,8 @@
 //! ```
 
 mod context;
+#[cfg(feature = "http")]
+pub mod http;
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -28,6 +28,7 @@ pub mod name;
 pub mod record;
 pub mod resource;
 pub mod retry;
+pub mod rota;
 pub mod timestamp;
 
 use std::time::Duration;

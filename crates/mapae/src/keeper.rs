@@ -27,8 +27,9 @@ use tracing::{error, info, warn};
 use crate::accept::{UNCONFIRMED, Window};
 use crate::blob::{Area, BlobName};
 use crate::broker::contract::{Pointer, Published, Source};
+use crate::fault::{self, Mutant, Point};
 use crate::job::event::Event;
-use crate::job::name::{JobId, Lane};
+use crate::job::name::{JobId, Kind, Lane};
 use crate::store::contract::{Garbage, Retention, RingPlan, StoreError};
 use crate::worker::Parts;
 
@@ -171,7 +172,7 @@ impl Keeper {
     }
 
     async fn leases(&self) -> Result<(), StoreError> {
-        let reaped = self.parts.store.reap(BATCH).await;
+        let reaped = self.reap().await;
         for (job, kind) in reaped.iter().flatten() {
             warn!(job_id = %job, %kind, "the worker of a job is gone; its lease has ended");
             self.parts.metrics.count("mapae_reaped_total", kind.to_string(), 1);
@@ -184,9 +185,31 @@ impl Keeper {
             return reaped.map(drop);
         }
         // One that fails does not keep the others from being tried.
-        let expired = self.parts.store.expire(BATCH).await;
+        let expired = self.expire().await;
         let rung = self.ring().await;
         reaped.map(drop).and(expired.map(drop)).and(rung.map(drop))
+    }
+
+    /// T7.
+    async fn reap(&self) -> Result<Vec<(JobId, Kind)>, StoreError> {
+        if fault::broken(Mutant::NoReaper) {
+            return Ok(Vec::new());
+        }
+        fault::at(Point::ReapAsked);
+        let reaped = self.parts.store.reap(BATCH).await?;
+        if !reaped.is_empty() {
+            fault::at(Point::ReapKept);
+        }
+        Ok(reaped)
+    }
+
+    async fn expire(&self) -> Result<usize, StoreError> {
+        fault::at(Point::ExpireAsked);
+        let expired = self.parts.store.expire(BATCH).await?;
+        if expired > 0 {
+            fault::at(Point::ExpireKept);
+        }
+        Ok(expired)
     }
 
     /// T2 and T8: marks what is due and hands out its pointers.
@@ -194,10 +217,12 @@ impl Keeper {
         let rows = self.parts.broker.caps().source == Source::Rows;
         let again = if rows { self.plan.rescan_after } else { UNCONFIRMED };
         let plan = RingPlan { window: self.plan.window.size(), again, max: BATCH };
+        fault::at(Point::RingAsked);
         let rung = self.parts.store.ring(&plan).await?;
         if rung.is_empty() {
             return Ok(0);
         }
+        fault::at(Point::RingKept);
         let pointers: Vec<(Lane, Pointer)> = rung
             .iter()
             .map(|rung| {
@@ -207,6 +232,7 @@ impl Keeper {
             })
             .collect();
         let published = self.parts.broker.publish(&pointers).await;
+        fault::at(Point::RingRung);
         for rung in &rung {
             let name = if rung.hint > 1 { "mapae_rescanned_total" } else { "mapae_published_total" };
             self.parts.metrics.count(name, "keeper", 1);
@@ -226,8 +252,12 @@ impl Keeper {
         let events = self.parts.store.unsent(BATCH).await?;
         let mut sent = Vec::with_capacity(events.len());
         for event in &events {
+            fault::at(Point::EventOffered);
             match tokio::time::timeout(SEND_PATIENCE, sink.send(event)).await {
-                Ok(Ok(())) => sent.push((event.job, event.sequence)),
+                Ok(Ok(())) => {
+                    fault::at(Point::EventTaken);
+                    sent.push((event.job, event.sequence));
+                }
                 // What one event meets the next would meet, too: the rest waits for the next pass.
                 Ok(Err(_)) | Err(_) => {
                     warn!(job_id = %event.job, sequence = event.sequence, "an event was not taken; it is offered again");
@@ -235,7 +265,11 @@ impl Keeper {
                 }
             }
         }
-        self.parts.store.sent(&sent).await
+        self.parts.store.sent(&sent).await?;
+        if !sent.is_empty() {
+            fault::at(Point::EventMarked);
+        }
+        Ok(())
     }
 
     async fn files(&self) -> Result<(), StoreError> {
@@ -252,8 +286,10 @@ impl Keeper {
     }
 
     async fn prune(&self) -> Result<(), StoreError> {
+        fault::at(Point::PruneAsked);
         let pruned = self.parts.store.prune(&self.plan.retention, BATCH).await?;
         if pruned.buried + pruned.expired > 0 {
+            fault::at(Point::PruneKept);
             info!(buried = pruned.buried, expired = pruned.expired, "pruned");
         }
         let garbage = self.parts.store.garbage(BATCH).await?;
@@ -265,10 +301,15 @@ impl Keeper {
                 Err(_) => true,
             };
             if gone {
+                fault::at(Point::GarbageGone);
                 swept.push(file);
             }
         }
-        self.parts.store.swept(&swept).await
+        self.parts.store.swept(&swept).await?;
+        if !swept.is_empty() {
+            fault::at(Point::GarbageKept);
+        }
+        Ok(())
     }
 
     /// Files that no row refers to: of attempts that were lost, and of uploads that were never accepted.

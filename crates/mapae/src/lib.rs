@@ -16,6 +16,8 @@
 pub mod accept;
 pub mod blob;
 pub mod broker;
+#[doc(hidden)]
+pub mod fault;
 pub mod handler;
 pub mod job;
 pub mod keeper;

@@ -10,7 +10,9 @@ use rustix::process::{
     Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };
 
-use super::wire::{self, Answer};
+use serde::Serialize;
+
+use super::wire::{self, Answer, Want};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 use crate::read::{self, Input};
@@ -42,12 +44,29 @@ fn serve() -> io::Result<()> {
     limit_self(&limits)?;
     let document = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let (name, media_type, password) = (order.name, order.media_type, order.password);
+    let input = |data| Input { data, name, media_type, password };
+    match order.want {
+        Want::Document => answer(document, limits, socket, |data, limits| read::read(input(data), limits)),
+        Want::Tables => answer(document, limits, socket, |data, limits| read::tables(input(data), limits)),
+        Want::Seen { page } => {
+            answer(document, limits, socket, move |data, limits| read::seen(input(data), page, limits))
+        }
+    }
+}
+
+/// Answers with what `parse` makes of the document, on a thread with room for deep recursion.
+fn answer<T: Serialize + Send + 'static>(
+    document: File,
+    limits: Limits,
+    mut socket: UnixStream,
+    parse: impl FnOnce(Vec<u8>, &Limits) -> Answer<T> + Send + 'static,
+) -> io::Result<()> {
     let inner = limits.clone();
-    let parser = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || -> Answer {
+    let parser = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || -> Answer<T> {
         // From here on no thread and no process can be started.
         forbid_processes().map_err(|_| DocumentError::Unavailable)?;
         let data = contents(document, inner.input_bytes)?;
-        read::read(Input { data, name, media_type, password }, &inner)
+        parse(data, &inner)
     })?;
     let answer = parser.join().unwrap_or(Err(DocumentError::Crashed));
     wire::write_answer(&answer, limits.output_bytes, &mut socket)

@@ -4,16 +4,28 @@ use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::Document;
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 
 /// A request is names and numbers.
 const ORDER_MAX: u64 = 64 * 1024;
 
+/// What is asked of a document.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Want {
+    /// Text, and what comes with it.
+    Document,
+    /// The tables of pages.
+    Tables,
+    /// What is seen on a page, or on every page, and the tables found in it.
+    Seen { page: Option<u32> },
+}
+
 /// From parent to child.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Order {
+    pub(super) want: Want,
     pub(super) name: String,
     pub(super) media_type: Option<String>,
     pub(super) password: Option<String>,
@@ -21,7 +33,7 @@ pub(super) struct Order {
 }
 
 /// From child to parent.
-pub(super) type Answer = Result<Document, DocumentError>;
+pub(super) type Answer<T> = Result<T, DocumentError>;
 
 pub(super) fn framed(order: &Order) -> std::io::Result<Vec<u8>> {
     let json = serde_json::to_vec(order)?;
@@ -40,11 +52,15 @@ pub(super) fn read_order(source: &mut impl Read) -> std::io::Result<Order> {
 }
 
 /// Writes `answer`, or that it is too large.
-pub(super) fn write_answer(answer: &Answer, bytes_max: u64, sink: &mut impl Write) -> std::io::Result<()> {
+pub(super) fn write_answer<T: Serialize>(
+    answer: &Answer<T>,
+    bytes_max: u64,
+    sink: &mut impl Write,
+) -> std::io::Result<()> {
     let mut capped = Capped { bytes: Vec::new(), bytes_max };
     let json = match serde_json::to_writer(&mut capped, answer) {
         Ok(()) => capped.bytes,
-        Err(_) => serde_json::to_vec(&Answer::Err(DocumentError::TooLarge(Excess::Output)))?,
+        Err(_) => serde_json::to_vec(&Answer::<T>::Err(DocumentError::TooLarge(Excess::Output)))?,
     };
     sink.write_all(&(json.len() as u64).to_be_bytes())?;
     sink.write_all(&json)?;

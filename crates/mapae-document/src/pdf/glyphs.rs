@@ -1,6 +1,7 @@
-//! The drawing device that keeps the glyphs of a page and forgets the drawing.
+//! The drawing device that keeps the glyphs of a page and, of the drawing, what may part or shade cells.
 //!
-//! It turns every glyph into its text, its place on the page and the direction it is read in, and counts
+//! It turns every glyph into its text, its place on the page and the direction it is read in, hands paths on
+//! to [`Marks`], and counts
 //! what the page asks for, because the interpreter itself cannot be stopped: over its budget the device
 //! leaves by unwinding with [`BudgetSpent`], which the caller catches.
 
@@ -9,9 +10,10 @@ use std::ops::Range;
 
 use hayro_interpret::font::{Glyph, GlyphRun};
 use hayro_interpret::hayro_cmap::{BfString, WritingMode};
-use hayro_interpret::kurbo::{Affine, BezPath, Point, Rect, Vec2};
+use hayro_interpret::kurbo::{Affine, BezPath, Point, Rect, Shape, Vec2};
 use hayro_interpret::{BlendMode, ClipPath, Device, DrawMode, DrawProps, Image, ImageDrawProps, SoftMask};
 
+use super::marks::{Ink, Marks};
 use super::unicode::ReverseCmaps;
 
 /// Units of the em square in which the interpreter reports advances.
@@ -51,6 +53,7 @@ pub(super) struct PageGlyphs {
 /// Collects the glyphs inside `page_box`, spending at most `budget` device calls and glyphs.
 pub(super) struct GlyphDevice<'c> {
     pub(super) page: PageGlyphs,
+    pub(super) marks: Marks,
     page_box: Rect,
     budget: u64,
     reverse: &'c mut ReverseCmaps,
@@ -58,7 +61,7 @@ pub(super) struct GlyphDevice<'c> {
 
 impl<'c> GlyphDevice<'c> {
     pub(super) fn new(page_box: Rect, budget: u64, reverse: &'c mut ReverseCmaps) -> Self {
-        Self { page: PageGlyphs::default(), page_box, budget, reverse }
+        Self { page: PageGlyphs::default(), marks: Marks::new(page_box), page_box, budget, reverse }
     }
 
     fn spend(&mut self, cost: u64) {
@@ -198,31 +201,38 @@ impl<'a> Device<'a> for GlyphDevice<'_> {
         }
     }
 
-    fn draw_path(&mut self, _: &BezPath, _: DrawProps<'a>, _: &DrawMode) {
+    fn draw_path(&mut self, path: &BezPath, props: DrawProps<'a>, mode: &DrawMode) {
         self.spend(1);
+        let seen = self.marks.draw(path, props.transform, &Ink::of(&props, mode));
+        self.spend(seen);
     }
 
-    fn draw_rect(&mut self, _: &Rect, _: DrawProps<'a>, _: &DrawMode) {
+    fn draw_rect(&mut self, rect: &Rect, props: DrawProps<'a>, mode: &DrawMode) {
         self.spend(1);
+        self.marks.draw(&rect.to_path(0.1), props.transform, &Ink::of(&props, mode));
     }
 
     fn draw_image(&mut self, _: Image<'a, '_>, _: ImageDrawProps<'a>) {
         self.spend(1);
     }
 
-    fn push_clip_path(&mut self, _: &ClipPath) {
+    fn push_clip_path(&mut self, clip: &ClipPath) {
         self.spend(1);
+        self.marks.push_clip(clip.path.bounding_box());
     }
 
-    fn push_clip_rect(&mut self, _: &Rect) {
+    fn push_clip_rect(&mut self, rect: &Rect) {
         self.spend(1);
+        self.marks.push_clip(*rect);
     }
 
     fn push_transparency_group(&mut self, _: f32, _: Option<SoftMask<'a>>, _: BlendMode) {
         self.spend(1);
     }
 
-    fn pop_clip(&mut self) {}
+    fn pop_clip(&mut self) {
+        self.marks.pop_clip();
+    }
 
     fn pop_transparency_group(&mut self) {}
 }

@@ -60,7 +60,7 @@ impl PdfBackend for Hayro {
             };
             let mut device = GlyphDevice::new(area, limits.page_operations, &mut reverse);
             let cut = self.draw(page, area, &cache, &mut device);
-            let glyphs = device.page;
+            let (glyphs, marks) = (device.page, device.marks);
             if cut.is_some() {
                 // An interrupted interpreter may have left the cache half done.
                 cache = InterpreterCache::new();
@@ -70,7 +70,9 @@ impl PdfBackend for Hayro {
                 width: f64::from(width),
                 height: f64::from(height),
                 rotation: rotation(page.rotation()),
+                origin: (area.x0, area.y0),
                 glyphs,
+                marks,
                 cut,
             };
             if !each(content) {

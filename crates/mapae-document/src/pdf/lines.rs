@@ -20,6 +20,18 @@ const SMALLER: f64 = 0.8;
 /// and then stroked, which the interpreter announces as two, or shifted a little for bold.
 const DOUBLE: f64 = 0.3;
 
+/// A word, or what stands without a gap.
+#[derive(Clone, Debug)]
+pub(super) struct Word {
+    /// From where to where along the line, points.
+    pub(super) u: [f64; 2],
+    /// Its own baseline, points.
+    pub(super) v: f64,
+    /// Size of its largest glyph, points.
+    pub(super) size: f64,
+    pub(super) text: String,
+}
+
 /// A piece of a line without a hole.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
@@ -30,10 +42,43 @@ pub(super) struct Chunk {
 
 /// Pieces on one baseline, from start to end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line {
+pub(super) struct Line<Piece> {
     /// The baseline; falls from line to line, points.
     pub(super) v: f64,
-    pub(super) chunks: Vec<Chunk>,
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// The lines of one reading direction, first line first.
+pub(super) struct Flow {
+    /// Unit vector along which its lines are read.
+    pub(super) along: Vec2,
+    pub(super) vertical: bool,
+    pub(super) lines: Vec<Line<Word>>,
+}
+
+impl Flow {
+    /// The lines with their words joined to what stands without a hole.
+    pub(super) fn chunked(&self) -> Vec<Line<Chunk>> {
+        self.lines.iter().map(|line| Line { v: line.v, pieces: chunks(&line.pieces) }).collect()
+    }
+}
+
+fn chunks(words: &[Word]) -> Vec<Chunk> {
+    let mut chunks: Vec<Chunk> = Vec::new();
+    let mut before: Option<&Word> = None;
+    for word in words {
+        let hole = before.map_or(f64::INFINITY, |b| CHUNK_GAP * b.size.min(word.size));
+        match chunks.last_mut() {
+            Some(chunk) if word.u[0] - chunk.u[1] <= hole => {
+                chunk.text.push(' ');
+                chunk.text.push_str(&word.text);
+                chunk.u[1] = chunk.u[1].max(word.u[1]);
+            }
+            _ => chunks.push(Chunk { u: word.u, text: word.text.clone() }),
+        }
+        before = Some(word);
+    }
+    chunks
 }
 
 /// A glyph in the frame of its direction.
@@ -51,7 +96,7 @@ impl Framed<'_> {
 }
 
 /// The lines of a page by reading direction, first line first; the direction with most glyphs first.
-pub(super) fn flows(page: &PageGlyphs) -> Vec<Vec<Line>> {
+pub(super) fn flows(page: &PageGlyphs) -> Vec<Flow> {
     let mut groups: Vec<Vec<&PlacedGlyph>> = Vec::new();
     for glyph in &page.glyphs {
         let same =
@@ -62,10 +107,10 @@ pub(super) fn flows(page: &PageGlyphs) -> Vec<Vec<Line>> {
         }
     }
     groups.sort_by_key(|g| std::cmp::Reverse(g.len()));
-    groups.iter().map(|group| lines(group, &page.text)).collect()
+    groups.iter().map(|group| flow(group, &page.text)).collect()
 }
 
-fn lines(group: &[&PlacedGlyph], text: &str) -> Vec<Line> {
+fn flow(group: &[&PlacedGlyph], text: &str) -> Flow {
     // The mean direction levels a slightly turned scan.
     let sum = group.iter().fold(Vec2::ZERO, |sum, g| sum + g.direction);
     let along = sum / sum.hypot().max(f64::MIN_POSITIVE);
@@ -98,13 +143,13 @@ fn lines(group: &[&PlacedGlyph], text: &str) -> Vec<Line> {
         }
         let (line, others) = rest.split_at_mut(end);
         line.sort_by(|a, b| a.u.total_cmp(&b.u));
-        let chunks = chunks(line);
-        if !chunks.is_empty() {
-            lines.push(Line { v, chunks });
+        let pieces = words(line);
+        if !pieces.is_empty() {
+            lines.push(Line { v, pieces });
         }
         rest = others;
     }
-    lines
+    Flow { along, vertical: group[0].vertical, lines }
 }
 
 fn baseline_tolerance(a: f64, b: f64) -> f64 {
@@ -113,8 +158,8 @@ fn baseline_tolerance(a: f64, b: f64) -> f64 {
     if small < SMALLER * large { (RAISED * large).min(small) } else { BASELINE * large }
 }
 
-fn chunks(line: &[Framed<'_>]) -> Vec<Chunk> {
-    let mut chunks: Vec<Chunk> = Vec::new();
+fn words(line: &[Framed<'_>]) -> Vec<Word> {
+    let mut words: Vec<Word> = Vec::new();
     let mut before: Option<&Framed<'_>> = None;
     let mut end = f64::NEG_INFINITY;
     let mut spaced = false;
@@ -126,23 +171,28 @@ fn chunks(line: &[Framed<'_>]) -> Vec<Chunk> {
         if before.is_some_and(|b| printed_twice(b, glyph)) {
             continue;
         }
-        let gap = glyph.u - end;
         let size = before.map_or(glyph.glyph.size, |b| b.glyph.size.min(glyph.glyph.size));
-        match chunks.last_mut() {
-            Some(chunk) if gap <= CHUNK_GAP * size => {
-                if spaced || gap > WORD_GAP * size {
-                    chunk.text.push(' ');
+        match words.last_mut() {
+            Some(word) if !spaced && glyph.u - end <= WORD_GAP * size => {
+                word.text.push_str(glyph.text);
+                word.u[1] = word.u[1].max(glyph.end());
+                // The largest glyphs say where the baseline is.
+                if glyph.glyph.size > word.size {
+                    (word.size, word.v) = (glyph.glyph.size, glyph.v);
                 }
-                chunk.text.push_str(glyph.text);
-                chunk.u[1] = chunk.u[1].max(glyph.end());
             }
-            _ => chunks.push(Chunk { u: [glyph.u, glyph.end()], text: glyph.text.to_owned() }),
+            _ => words.push(Word {
+                u: [glyph.u, glyph.end()],
+                v: glyph.v,
+                size: glyph.glyph.size,
+                text: glyph.text.to_owned(),
+            }),
         }
         end = end.max(glyph.end());
         before = Some(glyph);
         spaced = false;
     }
-    chunks
+    words
 }
 
 fn printed_twice(a: &Framed<'_>, b: &Framed<'_>) -> bool {

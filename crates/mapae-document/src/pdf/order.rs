@@ -18,13 +18,13 @@ const PROSE_SHARE: f64 = 0.4;
 const BREAK: f64 = 1.3;
 
 /// The text of `lines`, a line of output for each line of a column.
-pub(super) fn text(lines: Vec<Line>) -> String {
+pub(super) fn text(lines: Vec<Line<Chunk>>) -> String {
     let mut out = String::new();
     write(lines, DEPTH, &mut out);
     out
 }
 
-fn write(lines: Vec<Line>, depth: u32, out: &mut String) {
+fn write(lines: Vec<Line<Chunk>>, depth: u32, out: &mut String) {
     if depth == 0 || lines.len() < PROSE_LINES {
         lines.iter().for_each(|line| write_line(line, out));
     } else if let Some(gutter) = gutter(&lines) {
@@ -40,29 +40,29 @@ fn write(lines: Vec<Line>, depth: u32, out: &mut String) {
     }
 }
 
-fn write_columns(lines: Vec<Line>, gutter: f64, depth: u32, out: &mut String) {
+fn write_columns(lines: Vec<Line<Chunk>>, gutter: f64, depth: u32, out: &mut String) {
     let (mut left, mut right) = (Vec::new(), Vec::new());
-    let flush = |left: &mut Vec<Line>, right: &mut Vec<Line>, out: &mut String| {
+    let flush = |left: &mut Vec<Line<Chunk>>, right: &mut Vec<Line<Chunk>>, out: &mut String| {
         write(std::mem::take(left), depth, out);
         write(std::mem::take(right), depth, out);
     };
     for line in lines {
-        if line.chunks.iter().any(|chunk| across(chunk, gutter)) {
+        if line.pieces.iter().any(|chunk| across(chunk, gutter)) {
             flush(&mut left, &mut right, out);
             write_line(&line, out);
             continue;
         }
         let v = line.v;
         let (before, after): (Vec<Chunk>, Vec<Chunk>) =
-            line.chunks.into_iter().partition(|chunk| chunk.u[1] <= gutter);
-        left.extend((!before.is_empty()).then_some(Line { v, chunks: before }));
-        right.extend((!after.is_empty()).then_some(Line { v, chunks: after }));
+            line.pieces.into_iter().partition(|chunk| chunk.u[1] <= gutter);
+        left.extend((!before.is_empty()).then_some(Line { v, pieces: before }));
+        right.extend((!after.is_empty()).then_some(Line { v, pieces: after }));
     }
     flush(&mut left, &mut right, out);
 }
 
 /// Where the widest white between two lines is, if it is wider than usual.
-fn widest_break(lines: &[Line]) -> Option<usize> {
+fn widest_break(lines: &[Line<Chunk>]) -> Option<usize> {
     let gaps: Vec<f64> = lines.windows(2).map(|pair| pair[0].v - pair[1].v).collect();
     let mut sorted = gaps.clone();
     sorted.sort_by(f64::total_cmp);
@@ -71,8 +71,8 @@ fn widest_break(lines: &[Line]) -> Option<usize> {
     (*widest > BREAK * usual).then_some(at + 1)
 }
 
-fn write_line(line: &Line, out: &mut String) {
-    for (i, chunk) in line.chunks.iter().enumerate() {
+fn write_line(line: &Line<Chunk>, out: &mut String) {
+    for (i, chunk) in line.pieces.iter().enumerate() {
         if i > 0 {
             out.push(' ');
         }
@@ -90,8 +90,8 @@ fn is_prose(chunk: &Chunk) -> bool {
 }
 
 /// The middle of the widest gutter with prose on both sides that fewest lines run across.
-fn gutter(lines: &[Line]) -> Option<f64> {
-    let chunks = || lines.iter().flat_map(|line| &line.chunks);
+fn gutter(lines: &[Line<Chunk>]) -> Option<f64> {
+    let chunks = || lines.iter().flat_map(|line| &line.pieces);
     let start = chunks().map(|c| c.u[0]).min_by(f64::total_cmp)?;
     let end = chunks().map(|c| c.u[1]).max_by(f64::total_cmp)?;
     let step = (end - start) / BINS as f64;

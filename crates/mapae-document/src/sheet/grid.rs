@@ -132,6 +132,7 @@ impl SheetBuilder<'_> {
             page: None,
             sheet: Some(name),
             bbox: None,
+            continues: None,
             confidence: 1.0,
             title: None,
             header_rows: header_rows(&cells),

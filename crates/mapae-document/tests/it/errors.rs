@@ -6,7 +6,7 @@ use mapae_document::child::Request;
 use mapae_document::error::{DocumentError, Excess, Language};
 use mapae_document::limits::Limits;
 
-use crate::{file, make, named, read, read_within, reader};
+use crate::{file, make, named, patient, read, read_within, reader};
 
 async fn code(name: &str, bytes: &[u8]) -> &'static str {
     read(name, bytes).await.map_or_else(|error| error.code(), |_| "ok")
@@ -24,7 +24,7 @@ async fn an_encrypted_document_asks_for_its_password_and_opens_with_it() {
     let pdf = make::encrypted_pdf("secret text", "open sesame");
     assert_eq!(code("a.pdf", &pdf).await, "document-encrypted");
     let with = |password: &str| Request { password: Some(password.into()), ..named("a.pdf") };
-    let limits = Limits::default();
+    let limits = patient();
     let wrong = reader().parse(file(&pdf), with("wrong"), &limits).await;
     assert_eq!(wrong.unwrap_err(), DocumentError::PasswordWrong);
     let right = reader().parse(file(&pdf), with("open sesame"), &limits).await;
@@ -94,7 +94,7 @@ async fn the_bytes_decide_where_the_name_says_nothing() {
     }
     assert_eq!(read("../../etc/passwd", &pdf).await.unwrap().source.name, "passwd");
     let declared = Request { media_type: Some("text/csv; charset=utf-8".into()), ..named("upload") };
-    let document = reader().parse(file(b"a,b\n1,2\n"), declared, &Limits::default()).await.unwrap();
+    let document = reader().parse(file(b"a,b\n1,2\n"), declared, &patient()).await.unwrap();
     assert_eq!(document.source.media_type, "text/csv");
 }
 
@@ -104,7 +104,7 @@ async fn a_protected_workbook_asks_for_its_password_and_opens_with_it() {
     let protected = make::protected(&workbook, "열려라 참깨");
     assert_eq!(code("a.xlsx", &protected).await, "document-encrypted");
     let with = |password: &str| Request { password: Some(password.into()), ..named("a.xlsx") };
-    let limits = Limits::default();
+    let limits = patient();
     let wrong = reader().parse(file(&protected), with("wrong"), &limits).await;
     assert_eq!(wrong.unwrap_err(), DocumentError::PasswordWrong);
     let right = reader().parse(file(&protected), with("열려라 참깨"), &limits).await.unwrap();
@@ -145,7 +145,7 @@ async fn bombs_are_refused_before_they_go_off() {
         let name = if what == Excess::Cells { "a.xls" } else { "a.xlsx" };
         assert_eq!(read(name, &xlsx).await.unwrap_err(), DocumentError::TooLarge(what));
     }
-    let limits = Limits { archive_entries: 4, ..Limits::default() };
+    let limits = Limits { archive_entries: 4, ..patient() };
     let many = read_within("a.xlsx", &make::xlsx("<sheetData/>"), &limits).await;
     assert_eq!(many.unwrap_err(), DocumentError::TooLarge(Excess::Unpacked));
 }
@@ -158,7 +158,7 @@ async fn a_stream_that_unpacks_to_more_than_the_memory_is_too_large() {
     );
     let pdf = make::pdf("", b"/X Do", &[form]);
     assert!(pdf.len() < 2_000_000, "the bomb is small");
-    let limits = Limits { memory_bytes: 400 * 1024 * 1024, ..Limits::default() };
+    let limits = Limits { memory_bytes: 400 * 1024 * 1024, ..patient() };
     let error = read_within("a.pdf", &pdf, &limits).await.unwrap_err();
     assert_eq!(error, DocumentError::TooLarge(Excess::Memory));
 }
@@ -175,8 +175,7 @@ async fn a_document_that_computes_for_ever_is_too_slow() {
     };
     let forms: Vec<Vec<u8>> = (11..21).map(form).collect();
     let pdf = make::pdf("", b"/X Do", &forms);
-    let hour = Duration::from_secs(3600);
-    let limits = Limits { cpu_seconds: 1, wall: hour, page_operations: u64::MAX, ..Limits::default() };
+    let limits = Limits { cpu_seconds: 1, page_operations: u64::MAX, ..patient() };
     let ended = tokio::time::timeout(Duration::from_secs(120), read_within("a.pdf", &pdf, &limits)).await;
     let outcome = ended.expect("processor time ends it long before the clock");
     assert_eq!(outcome.unwrap_err(), DocumentError::TooSlow);
@@ -202,7 +201,7 @@ async fn nesting_without_end_is_an_answer_not_a_crash() {
 async fn every_limit_has_its_answer() {
     let two_pages = crate::samples::sample("budget-2026.pdf");
     let sheets = crate::samples::sample("budget-2026.xlsx");
-    let limits = Limits::default;
+    let limits = patient;
     for (name, bytes, limits, excess) in [
         ("a.pdf", &two_pages, Limits { pages: 1, ..limits() }, Excess::Pages),
         ("a.pdf", &two_pages, Limits { input_bytes: 100, ..limits() }, Excess::File),

@@ -4,7 +4,7 @@ use encoding_rs::EUC_KR;
 use mapae_document::document::Document;
 use mapae_document::limits::Limits;
 
-use crate::{make, read, read_within};
+use crate::{make, patient, read, read_within};
 
 async fn pdf(fonts: &str, content: &str) -> Document {
     read("a.pdf", &make::pdf(fonts, content.as_bytes(), &[])).await.unwrap()
@@ -124,7 +124,7 @@ async fn characters_that_cannot_be_known_are_marked_and_warned_of() {
 
 #[tokio::test]
 async fn a_page_over_its_budget_is_cut_there_and_the_next_one_is_whole() {
-    let limits = Limits { page_operations: 200, ..Limits::default() };
+    let limits = Limits { page_operations: 200, ..patient() };
     let document =
         read_within("a.pdf", &crate::samples::sample("library-report.pdf"), &limits).await.unwrap();
     let pages = document.pages.unwrap();

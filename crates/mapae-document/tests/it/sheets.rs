@@ -4,7 +4,7 @@ use encoding_rs::EUC_KR;
 use mapae_document::document::{Cell, Document, Value};
 use mapae_document::limits::Limits;
 
-use crate::{make, read, read_within};
+use crate::{make, patient, read, read_within};
 
 fn cells(document: &Document) -> Vec<(u32, u32, &str)> {
     let tables = document.tables.iter().flatten();
@@ -22,7 +22,7 @@ async fn two_cells_in_opposite_corners_are_two_cells() {
         "<sheetData><row r=\"1\"><c r=\"A1\"><v>1</v></c></row>\
          <row r=\"1048576\"><c r=\"XFD1048576\"><v>2</v></c></row></sheetData>",
     );
-    let limits = Limits { memory_bytes: 300 * 1024 * 1024, ..Limits::default() };
+    let limits = Limits { memory_bytes: 300 * 1024 * 1024, ..patient() };
     let document = read_within("a.xlsx", &xlsx, &limits).await.unwrap();
     assert_eq!(cells(&document), [(0, 0, "1"), (1_048_575, 16_383, "2")]);
     assert_eq!(document.sheets.unwrap()[0].rows, 1_048_576);
@@ -77,7 +77,7 @@ async fn the_empty_rest_of_an_ods_costs_nothing() {
          <office:annotation><text:p>a comment</text:p></office:annotation></table:table-cell></table:table-row>\
          </table:table>"
     ));
-    let limits = Limits { memory_bytes: 300 * 1024 * 1024, ..Limits::default() };
+    let limits = Limits { memory_bytes: 300 * 1024 * 1024, ..patient() };
     let document = read_within("a.ods", &ods, &limits).await.unwrap();
     let text = "가  &\n나";
     let row = 1_048_571;

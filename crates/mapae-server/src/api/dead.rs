@@ -5,7 +5,9 @@
 use axum::extract::State as Shared;
 use axum::response::{IntoResponse, Response};
 use mapae::job::State;
-use mapae::job::name::JobId;
+use mapae::job::name::{Assignee, JobId};
+use mapae::job::record::Job;
+use mapae::job::retry::Failure;
 use mapae::store::contract::{ControlError, Page, Scope};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -32,6 +34,26 @@ pub(super) struct Which {
     dry_run: bool,
 }
 
+/// Which dead letters, and whose they are from now on.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Assign {
+    ids: Option<Vec<String>>,
+    filter: Option<WhichFilter>,
+    /// Nothing is done; the answer says what would be.
+    #[serde(default)]
+    dry_run: bool,
+    /// A person or a team: 1 to 128 bytes of text without control characters. `null`: nobody's.
+    #[schema(required, min_length = 1, max_length = 128)]
+    #[serde(deserialize_with = "given")]
+    assignee: Option<String>,
+}
+
+/// `null` has to be said: a forgotten field takes nobody's work away.
+fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    Option::deserialize(from)
+}
+
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WhichFilter {
@@ -42,6 +64,9 @@ pub(super) struct WhichFilter {
     q: Option<String>,
     /// The code of the failure.
     code: Option<String>,
+    /// Only those that nobody looks after.
+    #[serde(default)]
+    unassigned: bool,
 }
 
 /// What was done, or would be.
@@ -82,7 +107,7 @@ pub(super) async fn redrive(
     caller: Caller<DeadWrite>,
     Json(which): Json<Which>,
 ) -> Result<Response, Problem> {
-    act(&api, &caller, which, Act::Redrive).await
+    act(&api, &caller, &which, &Act::Redrive).await
 }
 
 /// Closes dead letters: the jobs and their files go.
@@ -95,19 +120,53 @@ pub(super) async fn resolve(
     caller: Caller<DeadWrite>,
     Json(which): Json<Which>,
 ) -> Result<Response, Problem> {
-    act(&api, &caller, which, Act::Resolve).await
+    act(&api, &caller, &which, &Act::Resolve).await
 }
 
-#[derive(Clone, Copy)]
+/// Says who looks after dead letters, until they are sent back to work.
+#[utoipa::path(
+    post, path = "/v1/dead/assign", tag = "dead", request_body = Assign, security(("key" = ["dead:write"])),
+    responses((status = 200, body = Done), (status = "default", body = ProblemBody)),
+)]
+pub(super) async fn assign(
+    Shared(api): Shared<Api>,
+    caller: Caller<DeadWrite>,
+    Json(body): Json<Assign>,
+) -> Result<Response, Problem> {
+    let assignee = body.assignee.map(Assignee::new).transpose();
+    let assignee = assignee.map_err(|bad| Problem::from(&problem::BODY_INVALID).detail(format!("{bad}.")))?;
+    let which = Which { ids: body.ids, filter: body.filter, dry_run: body.dry_run };
+    act(&api, &caller, &which, &Act::Assign(assignee)).await
+}
+
 enum Act {
     Redrive,
     Resolve,
+    Assign(Option<Assignee>),
 }
 
-async fn act(api: &Api, caller: &Caller<DeadWrite>, which: Which, act: Act) -> Result<Response, Problem> {
+impl Act {
+    /// Whether this does anything to the dead letter: who asks again while there are `more` comes to an end.
+    fn changes(&self, job: &Job) -> bool {
+        match self {
+            Self::Redrive | Self::Resolve => true,
+            Self::Assign(to) => job.assignee != *to,
+        }
+    }
+}
+
+impl WhichFilter {
+    /// What the store's own filter leaves open.
+    fn fits(&self, job: &Job) -> bool {
+        let code = |failure: &Failure| self.code.as_ref().is_none_or(|code| failure.code == *code);
+        job.failure.as_ref().is_none_or(code) && !(self.unassigned && job.assignee.is_some())
+    }
+}
+
+async fn act(api: &Api, caller: &Caller<DeadWrite>, which: &Which, act: &Act) -> Result<Response, Problem> {
     let scope = caller.scope();
     let runtime = &caller.runtime;
-    let (chosen, unknown, more) = choose(runtime, &scope, &which).await?;
+    let (chosen, unknown, more) = choose(runtime, &scope, which, act).await?;
     let mut done = Done { dry_run: which.dry_run, done: Vec::new(), refused: unknown, more };
     for id in chosen {
         if api.stop.is_cancelled() {
@@ -124,12 +183,13 @@ async fn act(api: &Api, caller: &Caller<DeadWrite>, which: Which, act: Act) -> R
     Ok(axum::Json(done).into_response())
 }
 
-async fn one(runtime: &Runtime, scope: &Scope, id: JobId, act: Act) -> Result<(), ControlError> {
+async fn one(runtime: &Runtime, scope: &Scope, id: JobId, act: &Act) -> Result<(), ControlError> {
     match act {
         Act::Redrive => runtime.store.redrive(scope, id).await,
         // Between the look and this a person may have sent it back to work; deleting it then is what
         // was asked for all the same.
         Act::Resolve => runtime.store.delete(scope, id).await,
+        Act::Assign(to) => runtime.store.assign(scope, id, to.as_ref()).await,
     }
 }
 
@@ -138,6 +198,7 @@ async fn choose(
     runtime: &Runtime,
     scope: &Scope,
     which: &Which,
+    act: &Act,
 ) -> Result<(Vec<JobId>, Vec<String>, bool), Problem> {
     let bad = |detail: String| Problem::from(&problem::BODY_INVALID).detail(detail);
     match (&which.ids, &which.filter) {
@@ -153,7 +214,7 @@ async fn choose(
             }
             Ok((chosen, unknown, false))
         }
-        (None, Some(filter)) => by_filter(runtime, scope, filter).await,
+        (None, Some(filter)) => by_filter(runtime, scope, filter, act).await,
         _ => Err(bad("Give either `ids` or `filter`.".into())),
     }
 }
@@ -162,6 +223,7 @@ async fn by_filter(
     runtime: &Runtime,
     scope: &Scope,
     wanted: &WhichFilter,
+    act: &Act,
 ) -> Result<(Vec<JobId>, Vec<String>, bool), Problem> {
     let filter = Filter {
         state: Some(State::Failed.as_str().to_owned()),
@@ -178,10 +240,7 @@ async fn by_filter(
         let jobs = runtime.store.jobs(&scope, &filter, &page).await?;
         let last_page = jobs.len() < page.limit;
         page.after = jobs.last().map(|job| job.id);
-        let code = |failure: &mapae::job::retry::Failure| {
-            wanted.code.as_ref().is_none_or(|code| failure.code == *code)
-        };
-        chosen.extend(jobs.iter().filter(|job| job.failure.as_ref().is_none_or(code)).map(|job| job.id));
+        chosen.extend(jobs.iter().filter(|job| wanted.fits(job) && act.changes(job)).map(|job| job.id));
         if last_page || chosen.len() >= MAX {
             let more = !last_page || chosen.len() > MAX;
             chosen.truncate(MAX);

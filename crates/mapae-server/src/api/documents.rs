@@ -25,10 +25,10 @@ use super::extract::{Query, content_length, idempotency_key, parse, preferred_wa
 use super::jobs::accepted;
 use super::model::JobBody;
 use super::problem::{self, Problem, ProblemBody};
-use super::submit::accept;
+use super::submit::accept_with_file;
 use crate::documents::KIND;
 use crate::runtime::Runtime;
-use crate::upload::{Names, Taken, UploadError, patient, remove_later, take};
+use crate::upload::{Names, Taken, UploadError, patient, take};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -87,7 +87,7 @@ pub(super) async fn upload(
     let _place = api.admission.upload(content_length(&headers))?;
 
     let id = JobId::new();
-    let mut taken = if is_multipart(&headers) {
+    let taken = if is_multipart(&headers) {
         form.read(&api, &caller.runtime, id, request).await?
     } else {
         let name = form.name.clone().or_else(|| disposition_name(&headers)).unwrap_or_default();
@@ -99,20 +99,10 @@ pub(super) async fn upload(
     let mut job = NewJob::new(owner, form.kind, form.params);
     job.id = id;
     job.retry = api.config.retry(&job.kind);
-    job.source = Some(taken.source.clone());
     job.trace = trace(&headers);
     job.idempotency = idempotency.map(|key| (key, fingerprint));
-    let file = taken.keep();
-    let kept = accept(&api, &caller.runtime, job).await.map_err(Problem::from);
-    let wanted = match &kept {
-        Ok(kept) => !kept.again,
-        // Whether the row was written is not known: then the file has to stay.
-        Err(problem) => *problem.refusal == problem::DATABASE_UNAVAILABLE,
-    };
-    if !wanted && let Some((blobs, name)) = file {
-        remove_later(blobs, name);
-    }
-    accepted(&api, &caller.runtime, &caller.scope(), kept?.id, preferred_wait(&headers)).await
+    let kept = accept_with_file(&api, &caller.runtime, job, taken).await?;
+    accepted(&api, &caller.runtime, &caller.scope(), kept.id, preferred_wait(&headers)).await
 }
 
 /// What was said about the file.
@@ -207,7 +197,14 @@ impl Form {
     }
 }
 
-async fn store<S, E>(api: &Api, runtime: &Runtime, id: JobId, name: &str, body: S) -> Result<Taken, Problem>
+/// Into the file store, checked; nothing is kept on an error.
+pub(super) async fn store<S, E>(
+    api: &Api,
+    runtime: &Runtime,
+    id: JobId,
+    name: &str,
+    body: S,
+) -> Result<Taken, Problem>
 where
     S: futures_util::Stream<Item = Result<Bytes, E>> + Send + Unpin,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + Send,

@@ -218,7 +218,7 @@ pub(super) async fn stats(
         dead: DeadBody {
             jobs: stats.dead,
             oldest_seconds: stats.dead_oldest.unwrap_or_default().as_secs_f64(),
-            unassigned: stats.dead,
+            unassigned: stats.dead_unassigned,
         },
         outbox: stats.outbox,
         workers: WorkersBody {

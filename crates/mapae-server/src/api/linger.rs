@@ -15,9 +15,9 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use hyper::body::{Frame, SizeHint};
 
-/// How much is thrown away, and for how long.
+/// How much is thrown away, and for how long: a client on a slow line gets to read its answer, too.
 const BYTES_MAX: usize = 64 << 20;
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) async fn linger(request: Request, next: Next) -> Response {
     let rest = Rest::default();

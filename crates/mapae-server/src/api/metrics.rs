@@ -116,7 +116,11 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
     page.gauge("mapae_dead_jobs", "Jobs that failed for good.", stats.dead as f64);
     let oldest = stats.dead_oldest.unwrap_or_default().as_secs_f64();
     page.gauge("mapae_dead_oldest_seconds", "Since the oldest dead letter failed.", oldest);
-    page.gauge("mapae_dead_unassigned", "Dead letters that nobody has been assigned.", stats.dead as f64);
+    page.gauge(
+        "mapae_dead_unassigned",
+        "Dead letters that nobody has been assigned.",
+        stats.dead_unassigned as f64,
+    );
     page.head("mapae_lane_ready", "gauge", "Due jobs waiting in a lane.");
     let lanes = lanes(api, stats);
     for lane in lanes.iter().take(LANES_MAX) {

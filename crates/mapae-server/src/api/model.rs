@@ -38,6 +38,8 @@ pub(super) struct JobBody {
     pub stages: Option<Vec<StageBody>>,
     /// The last failure, kept while later attempts run.
     pub failure: Option<FailureBody>,
+    /// Who looks after it, while it is a dead letter.
+    pub assignee: Option<String>,
     /// One sentence; `null` where it is not waiting, and in lists.
     pub why_waiting: Option<String>,
     pub source: Option<SourceBody>,
@@ -146,6 +148,7 @@ impl JobBody {
                 message: failure.message.clone(),
                 attempt: failure.attempt,
             }),
+            assignee: job.assignee.as_ref().map(ToString::to_string),
             why_waiting: None,
             source: job.source.as_ref().map(|source| SourceBody {
                 name: source.name.clone(),

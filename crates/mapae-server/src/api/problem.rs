@@ -43,6 +43,9 @@ refusals! {
     BAD_REQUEST = 400 "bad-request"
         "The request cannot be read." "요청을 읽을 수 없습니다."
         "Compare the request with /openapi.json." "요청을 /openapi.json 과 비교하세요.";
+    REQUEST_UNREADABLE = 400 "request-unreadable"
+        "What was sent is no HTTP request." "보낸 것이 HTTP 요청이 아닙니다."
+        "Send HTTP/1.1, and TLS only to a proxy in front of the server." "HTTP/1.1 로 보내세요. TLS 는 앞단 프록시에만 보낼 수 있습니다.";
     BODY_CUT = 400 "body-cut"
         "The body ended before it was complete; nothing was kept." "본문이 끝나기 전에 끊겼습니다. 저장된 것은 없습니다."
         "Send it again." "다시 보내세요.";
@@ -106,6 +109,9 @@ refusals! {
     BODY_TOO_LARGE = 413 "body-too-large"
         "The body is larger than this call takes." "본문이 허용된 크기를 넘습니다."
         "Send less; see `detail` for the limit." "더 작게 보내세요. 한도는 `detail` 에 있습니다.";
+    URI_TOO_LONG = 414 "uri-too-long"
+        "The address is too long." "주소가 너무 깁니다."
+        "Send long values in the body." "긴 값은 본문으로 보내세요.";
     MEDIA_TYPE_UNSUPPORTED = 415 "media-type-unsupported"
         "The body is of a kind that this call does not take." "이 호출이 받지 않는 형식입니다."
         "See `detail` for what it takes." "받는 형식은 `detail` 에 있습니다.";
@@ -124,6 +130,9 @@ refusals! {
     NOT_IN_THIS_VERSION = 422 "not-in-this-version"
         "This version does not do that." "이 버전에는 없는 기능입니다."
         "Leave out the field named in `detail`." "`detail` 에 적힌 필드를 빼세요.";
+    HEADERS_TOO_LARGE = 431 "headers-too-large"
+        "The request's headers are too many or too long." "요청 헤더가 너무 많거나 깁니다."
+        "Send at most 64 KiB and 100 headers." "64 KiB, 100개 이하로 보내세요.";
     TOO_MANY_PENDING = 429 "too-many-pending"
         "The owner has as many waiting jobs as are allowed." "소유자의 대기 작업이 한도에 이르렀습니다."
         "Wait as long as `Retry-After` says, then send it again." "`Retry-After` 만큼 기다린 뒤 다시 보내세요.";

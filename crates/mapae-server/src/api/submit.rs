@@ -1,10 +1,13 @@
-//! `POST /v1/jobs`: work of any kind, without a file of its own.
+//! `POST /v1/jobs`: work of any kind, without a file of its own or with a small one in the body.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use mapae::accept::SubmitError;
-use mapae::job::name::{Kind, Priority};
+use mapae::job::name::{JobId, Kind, Priority};
 use mapae::job::record::NewJob;
 use mapae::job::timestamp::Timestamp;
 use mapae::store::contract::Accepted;
@@ -15,11 +18,14 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::auth::{Caller, JobsWrite};
+use super::documents::store;
 use super::extract::{Json, idempotency_key, preferred_wait, trace};
 use super::jobs::accepted;
 use super::model::JobBody;
 use super::problem::{self, Problem, ProblemBody};
+use crate::media::UNKNOWN;
 use crate::runtime::Runtime;
+use crate::upload::{Taken, remove_later};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -38,12 +44,23 @@ pub(super) struct Submission {
     deadline: Option<String>,
     /// For keys of all owners.
     owner: Option<String>,
-    /// Of a later version.
-    #[schema(value_type = Object)]
-    source: Option<Value>,
+    /// A small file to work on; a larger one goes to `/v1/documents`.
+    source: Option<InlineFile>,
     /// Of a later version.
     #[schema(value_type = Object)]
     callback: Option<Value>,
+}
+
+/// A file within the body. The body's limit of 1 MiB holds for all of it.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InlineFile {
+    name: String,
+    /// Told from the file's first bytes and its name; one that contradicts them is refused.
+    media_type: Option<String>,
+    /// Base64 with padding (RFC 4648, section 4).
+    #[schema(format = Byte)]
+    data: String,
 }
 
 /// Accepts a job. The answer means that it is kept, not that it is done.
@@ -67,11 +84,17 @@ pub(super) async fn submit(
 ) -> Result<Response, Problem> {
     let idempotency = idempotency_key(&headers)?;
     let fingerprint = submission.fingerprint();
-    let mut job = submission.read(&api, &caller)?;
+    let (mut job, file) = submission.read(&api, &caller)?;
     api.admission.pending(&*caller.runtime.store, job.lane(), job.owner.clone()).await?;
     job.trace = trace(&headers);
     job.idempotency = idempotency.map(|key| (key, fingerprint));
-    let kept = accept(&api, &caller.runtime, job).await?;
+    let kept = match file {
+        Some(file) => {
+            let taken = file.take(&api, &caller.runtime, job.id).await?;
+            accept_with_file(&api, &caller.runtime, job, taken).await?
+        }
+        None => accept(&api, &caller.runtime, job).await?,
+    };
     accepted(&api, &caller.runtime, &caller.scope(), kept.id, preferred_wait(&headers)).await
 }
 
@@ -88,6 +111,74 @@ pub(super) async fn accept(api: &Api, runtime: &Runtime, job: NewJob) -> Result<
     Ok(accepted)
 }
 
+/// As [`accept`], with a file that is in the file store by now. It stays there only where the job does.
+pub(super) async fn accept_with_file(
+    api: &Api,
+    runtime: &Runtime,
+    mut job: NewJob,
+    mut taken: Taken,
+) -> Result<Accepted, Problem> {
+    job.source = Some(taken.source.clone());
+    let file = taken.keep();
+    let kept = accept(api, runtime, job).await.map_err(Problem::from);
+    let wanted = match &kept {
+        Ok(kept) => !kept.again,
+        // Whether the row was written is not known: then the file has to stay.
+        Err(problem) => *problem.refusal == problem::DATABASE_UNAVAILABLE,
+    };
+    if !wanted && let Some((blobs, name)) = file {
+        remove_later(blobs, name);
+    }
+    kept
+}
+
+/// A file of a submission, decoded.
+struct Inline {
+    name: String,
+    media_type: Option<String>,
+    bytes: Bytes,
+}
+
+impl InlineFile {
+    fn read(self) -> Result<Inline, Problem> {
+        let bad = |detail: &str| Problem::from(&problem::BODY_INVALID).detail(detail);
+        let bytes = STANDARD.decode(self.data).map_err(|_| bad("`source.data` is not base64."))?;
+        let media_type = match self.media_type {
+            None => None,
+            Some(text) => Some(media_essence(&text).ok_or_else(|| bad("`source.media_type` is none."))?),
+        };
+        Ok(Inline { name: self.name, media_type, bytes: bytes.into() })
+    }
+}
+
+impl Inline {
+    /// Into the file store.
+    async fn take(self, api: &Api, runtime: &Runtime, job: JobId) -> Result<Taken, Problem> {
+        let body = futures_util::stream::iter([Ok::<_, std::io::Error>(self.bytes)]);
+        let mut taken = store(api, runtime, job, &self.name, body).await?;
+        match self.media_type {
+            Some(said) if taken.source.media_type == UNKNOWN => taken.source.media_type = said,
+            Some(said) if taken.source.media_type != said => {
+                let detail =
+                    format!("It is {}, and `source.media_type` says otherwise.", taken.source.media_type);
+                return Err(Problem::from(&problem::MEDIA_TYPE_MISMATCH).detail(detail));
+            }
+            _ => {}
+        }
+        Ok(taken)
+    }
+}
+
+/// `type/subtype` in lower case, without parameters.
+fn media_essence(text: &str) -> Option<String> {
+    let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let (kind, subtype) = essence.split_once('/')?;
+    let token = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&b))
+    };
+    (essence.len() <= 127 && token(kind) && token(subtype)).then_some(essence)
+}
+
 impl Submission {
     /// The same for the same submission, however its JSON was written.
     fn fingerprint(&self) -> [u8; 32] {
@@ -98,18 +189,17 @@ impl Submission {
             self.priority,
             self.run_at,
             self.deadline,
-            self.owner
+            self.owner,
+            self.source.as_ref().map(|file| (&file.name, &file.media_type, &file.data))
         ]);
         Sha256::digest(parts.to_string().as_bytes()).into()
     }
 
-    fn read(self, api: &Api, caller: &Caller<JobsWrite>) -> Result<NewJob, Problem> {
+    fn read(self, api: &Api, caller: &Caller<JobsWrite>) -> Result<(NewJob, Option<Inline>), Problem> {
         let bad = |detail: String| Problem::from(&problem::BODY_INVALID).detail(detail);
-        for (field, given) in [("source", &self.source), ("callback", &self.callback)] {
-            if given.is_some() {
-                let detail = format!("`{field}` is not taken yet.");
-                return Err(Problem::from(&problem::NOT_IN_THIS_VERSION).detail(detail));
-            }
+        if self.callback.is_some() {
+            let detail = "`callback` is not taken yet.";
+            return Err(Problem::from(&problem::NOT_IN_THIS_VERSION).detail(detail));
         }
         let owner = caller.identity.owner_of_new(self.owner.as_deref())?;
         let kind = Kind::new(self.kind).map_err(|error| bad(format!("`kind`: {error}.")))?;
@@ -127,6 +217,6 @@ impl Submission {
         if let Some(priority) = self.priority {
             job.priority = Priority::new(priority).map_err(|_| bad("`priority` is 1 to 9.".into()))?;
         }
-        Ok(job)
+        Ok((job, self.source.map(InlineFile::read).transpose()?))
     }
 }

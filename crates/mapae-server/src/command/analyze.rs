@@ -19,9 +19,9 @@ use mapae_document::document::Document;
 use serde_json::{Value, json};
 
 use super::submit;
-use crate::cli::Global;
 use crate::config::{Config, Flag};
 use crate::documents::KIND;
+use crate::global::Global;
 use crate::output::{Column, Line, print, say, table};
 use crate::runtime::{Migrate, Runtime};
 use crate::trouble::{Exit, Trouble};

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use crate::cli::Global;
 use crate::config::{Config, Settings};
+use crate::global::Global;
 use crate::output::{print, say};
 use crate::trouble::{Exit, Trouble};
 

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::jobs::pages;
 use super::segment;
-use crate::cli::Global;
 use crate::client::{Call, Client};
 use crate::command::job::ROWS;
+use crate::global::Global;
 use crate::output::{self, Column, confirm, say};
 use crate::trouble::{Exit, Trouble};
 
@@ -17,6 +17,7 @@ const COLUMNS: &[Column] = &[
     ("ID", "id"),
     ("KIND", "kind"),
     ("OWNER", "owner"),
+    ("ASSIGNEE", "assignee"),
     ("FAILED", "finished_at"),
     ("ATTEMPTS", "attempt"),
     ("FAILURE", "failure.code"),
@@ -33,6 +34,20 @@ pub(crate) enum Dead {
     Redrive(Which),
     /// Close them: the jobs and their files are deleted
     Resolve(Which),
+    /// Say who looks after them
+    Assign(Assign),
+}
+
+#[derive(Args)]
+pub(crate) struct Assign {
+    #[command(flatten)]
+    which: Which,
+    /// The person or team
+    #[arg(long, value_name = "NAME", required_unless_present = "nobody")]
+    to: Option<String>,
+    /// Nobody does from now on
+    #[arg(long, conflicts_with = "to")]
+    nobody: bool,
 }
 
 #[derive(Args)]
@@ -54,7 +69,7 @@ pub(crate) struct List {
 #[group(required = true, multiple = true)]
 pub(crate) struct Which {
     /// These
-    #[arg(conflicts_with_all = ["all", "kind", "owner", "text", "code"])]
+    #[arg(conflicts_with_all = ["all", "kind", "owner", "text", "code", "unassigned"])]
     ids: Vec<String>,
     /// All that fit the filter, or all there are
     #[arg(long)]
@@ -69,6 +84,9 @@ pub(crate) struct Which {
     /// The failure's code
     #[arg(long)]
     code: Option<String>,
+    /// Only those that nobody looks after
+    #[arg(long)]
+    unassigned: bool,
     /// Say which they are, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -94,12 +112,15 @@ impl Dead {
                 let job = client.json(Call::get(format!("/v1/jobs/{}", segment(&id)))).await?;
                 output::one(global.output, &job, ROWS, "id")?;
             }
-            Self::Redrive(which) => return which.act(global, &*client, "redrive").await,
+            Self::Redrive(which) => return which.act(global, &*client, "redrive", json!({})).await,
             Self::Resolve(which) => {
                 if !which.dry_run {
                     confirm(which.yes, "Delete these dead letters and their files?")?;
                 }
-                return which.act(global, &*client, "resolve").await;
+                return which.act(global, &*client, "resolve", json!({})).await;
+            }
+            Self::Assign(Assign { which, to, nobody: _ }) => {
+                return which.act(global, &*client, "assign", json!({ "assignee": to })).await;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -107,11 +128,20 @@ impl Dead {
 }
 
 impl Which {
-    async fn act(&self, global: &Global, client: &dyn Client, what: &str) -> Result<ExitCode, Trouble> {
-        let mut body = json!({ "dry_run": self.dry_run });
+    /// `body` is what the call takes beside the choice.
+    async fn act(
+        &self,
+        global: &Global,
+        client: &dyn Client,
+        what: &str,
+        mut body: Value,
+    ) -> Result<ExitCode, Trouble> {
+        body["dry_run"] = json!(self.dry_run);
         if self.ids.is_empty() {
-            body["filter"] =
-                json!({ "kind": self.kind, "owner": self.owner, "q": self.text, "code": self.code });
+            body["filter"] = json!({
+                "kind": self.kind, "owner": self.owner, "q": self.text, "code": self.code,
+                "unassigned": self.unassigned,
+            });
         } else {
             body["ids"] = json!(self.ids);
         }
@@ -122,7 +152,7 @@ impl Which {
                 answer[name].as_array_mut().map(std::mem::take).unwrap_or_default()
             };
             let acted = take(&mut answer, "done");
-            // What was acted on is no dead letter any more, so asking again goes on with the rest.
+            // What was acted on does not fit any more, so asking again goes on with the rest.
             let more = answer["more"] == true && !self.dry_run && !acted.is_empty();
             done.extend(acted);
             refused.extend(take(&mut answer, "refused"));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::Global;
 use crate::config::{Flag, Secret};
+use crate::global::Global;
 use crate::output::{print, say};
 use crate::process::{self, Roles};
 use crate::runtime::Migrate;

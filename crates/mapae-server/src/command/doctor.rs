@@ -4,13 +4,14 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use mapae::blob::Blobs;
+use mapae::broker::contract::BrokerError;
 use mapae::broker::{self, BrokerPlan};
 use mapae::store::contract::Store;
 use serde_json::{Value, json};
 
 use crate::ai::Local;
-use crate::cli::Global;
 use crate::config::{Config, show_duration};
+use crate::global::Global;
 use crate::output;
 use crate::runtime::open_store;
 use crate::trouble::{Exit, Trouble};
@@ -23,7 +24,7 @@ pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
     let mut findings = vec![ok("configuration", "right".to_owned()), timing(&config)];
     findings.extend(database(&config).await);
     findings.push(files(&config).await);
-    findings.push(broker(&config));
+    findings.extend(broker(&config).await);
     findings.push(models());
     let columns = [("CHECK", "check"), ("", "status"), ("FOUND", "found"), ("HELP", "help")];
     output::list(global.output, &findings, &columns, "check")?;
@@ -53,6 +54,17 @@ fn timing(config: &Config) -> Value {
     ok("timing", words)
 }
 
+/// This machine's clock.
+fn clock_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How far `there`, told between `asked` and `answered`, is off for certain: a slow answer is no wrong clock.
+fn off_ms(asked: u64, there: u64, answered: u64) -> u64 {
+    asked.saturating_sub(there).max(there.saturating_sub(answered))
+}
+
 async fn database(config: &Config) -> Vec<Value> {
     let store = match open_store(config).await {
         Ok(store) => store,
@@ -64,16 +76,14 @@ async fn database(config: &Config) -> Vec<Value> {
 }
 
 async fn database_findings(config: &Config, store: &dyn Store) -> Vec<Value> {
-    let began = Instant::now();
+    let (began, asked) = (Instant::now(), clock_ms());
     let now = match store.now().await {
         Ok(now) => now,
         Err(error) => return vec![failed("database", error.into())],
     };
     let took = began.elapsed().as_millis();
     let mut findings = vec![ok("database", format!("{} answered in {took} ms", config.database))];
-    let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let there = u64::try_from(now.micros() / 1000).unwrap_or_default();
-    let off = u64::try_from(here.as_millis()).unwrap_or(u64::MAX).abs_diff(there);
+    let off = off_ms(asked, u64::try_from(now.micros() / 1000).unwrap_or_default(), clock_ms());
     findings.push(if off > CLOCK_OFF_MS {
         finding("clock", "warning", format!("{off} ms off the database's"), "set this machine's clock")
     } else {
@@ -133,13 +143,42 @@ fn models() -> Value {
     finding("models", "warning", found, "`mapae models list` says where they are looked for")
 }
 
-fn broker(config: &Config) -> Value {
+async fn broker(config: &Config) -> Vec<Value> {
     let plan = BrokerPlan {
         url: config.broker.url.reveal().to_owned(),
         database_url: config.database.reveal().to_owned(),
     };
-    match broker::open(&plan) {
-        Ok(broker) => ok("broker", broker.name().to_owned()),
-        Err(error) => finding("broker", "FAILED", error.to_string(), "correct broker.url"),
+    let broken =
+        |error: BrokerError| vec![finding("broker", "FAILED", error.to_string(), "correct broker.url")];
+    let broker = match broker::open(&plan) {
+        Ok(broker) => broker,
+        Err(error) => return broken(error),
+    };
+    match broker.check().await {
+        Ok(concerns) if concerns.is_empty() => vec![ok("broker", broker.name().to_owned())],
+        Ok(concerns) => concerns
+            .into_iter()
+            .map(|concern| finding("broker", "warning", concern.what, &concern.help))
+            .collect(),
+        Err(error @ BrokerError::Transient(_)) => vec![finding(
+            "broker",
+            "FAILED",
+            error.to_string(),
+            "start it, or correct broker.url; jobs are accepted meanwhile and wait",
+        )],
+        Err(error) => broken(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_off_by_what_a_slow_answer_does_not_explain() {
+        assert_eq!(off_ms(1_000, 1_000, 1_000), 0);
+        assert_eq!(off_ms(1_000, 5_000, 9_000), 0);
+        assert_eq!(off_ms(1_000, 400, 9_000), 600);
+        assert_eq!(off_ms(1_000, 9_700, 9_000), 700);
     }
 }

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use super::job::event_line;
 use super::watch::follow;
 use super::{query, segment};
-use crate::cli::Global;
 use crate::client::Call;
+use crate::global::Global;
 use crate::output::print;
 use crate::trouble::Trouble;
 

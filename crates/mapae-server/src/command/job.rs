@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::segment;
 use super::submit::{duration, finish};
 use super::watch::{Until, watch};
-use crate::cli::Global;
 use crate::client::Call;
+use crate::global::Global;
 use crate::output::{self, Column, Form, confirm, plain, print};
 use crate::trouble::{Exit, Trouble};
 
@@ -31,6 +31,7 @@ pub(crate) const ROWS: &[Column] = &[
     ("stage", "progress.stage"),
     ("failure", "failure.code"),
     ("message", "failure.message"),
+    ("assignee", "assignee"),
     ("result", "links.result"),
 ];
 

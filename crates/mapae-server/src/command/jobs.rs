@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::Value;
 
 use super::query;
-use crate::cli::Global;
 use crate::client::{Call, Client};
+use crate::global::Global;
 use crate::output::{self, Column};
 use crate::trouble::Trouble;
 

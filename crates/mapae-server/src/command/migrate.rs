@@ -6,7 +6,7 @@ use clap::Args;
 use mapae::store;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, say};
 use crate::runtime::open_store;
 use crate::trouble::Trouble;

@@ -8,7 +8,7 @@ use mapae_ai::pack::Pack;
 use serde_json::{Value, json};
 
 use crate::ai::folders;
-use crate::cli::Global;
+use crate::global::Global;
 use crate::output::{self, Column};
 use crate::trouble::{Exit, Trouble};
 

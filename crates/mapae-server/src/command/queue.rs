@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::segment;
-use crate::cli::Global;
 use crate::client::Call;
+use crate::global::Global;
 use crate::output::{self, Column};
 use crate::trouble::Trouble;
 

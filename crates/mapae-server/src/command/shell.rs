@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::output::print;
 use crate::trouble::Trouble;
 
@@ -15,17 +14,17 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    pub(crate) fn run(self) -> Result<ExitCode, Trouble> {
+    pub(crate) fn run(self, mut cli: Command) -> Result<ExitCode, Trouble> {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "mapae", &mut text);
+        clap_complete::generate(self.shell, &mut cli, "mapae", &mut text);
         print(&String::from_utf8_lossy(&text))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-pub(crate) fn man() -> Result<ExitCode, Trouble> {
+pub(crate) fn man(cli: Command) -> Result<ExitCode, Trouble> {
     let mut text = Vec::new();
-    clap_mangen::Man::new(Cli::command()).render(&mut text)?;
+    clap_mangen::Man::new(cli).render(&mut text)?;
     print(&String::from_utf8_lossy(&text))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::watch::{Until, watch};
 use super::{job, query};
-use crate::cli::Global;
 use crate::client::{Call, Client};
 use crate::config::parse_duration;
+use crate::global::Global;
 use crate::output;
 use crate::trouble::{Exit, Trouble};
 

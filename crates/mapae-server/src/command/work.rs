@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use tracing::info;
 
-use crate::cli::Global;
+use crate::global::Global;
 use crate::process::{self, Roles};
 use crate::runtime::Migrate;
 use crate::trouble::Trouble;

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use crate::cli::Global;
 use crate::client::Call;
+use crate::global::Global;
 use crate::output::{self, Column};
 use crate::trouble::Trouble;
 

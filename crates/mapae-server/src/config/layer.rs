@@ -179,6 +179,7 @@ fn is_of_others(name: &str) -> bool {
     ["MAPAE_CONFIG", "MAPAE_URL", "MAPAE_KEY", "MAPAE_OUTPUT"].contains(&name)
         || name.starts_with("MAPAE_SERVICE_")
         || name.starts_with("MAPAE_PORT")
+        || (mapae::fault::BUILT_IN && name.starts_with("MAPAE_FAULT"))
 }
 
 fn unknown(path: &[String], origin: Origin) -> ConfigError {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use mapae::handler::http::Body;
 use mapae::job::lease::Timing;
 use mapae::job::name::Kind;
 use mapae::job::resource::Amounts;
@@ -16,9 +17,7 @@ use super::key;
 use super::layer::{Setting, Settings, default_value};
 use super::secret::Address;
 use super::value;
-use super::{
-    Broker, Config, Handler, HandlerBody, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Worker,
-};
+use super::{Broker, Config, Handler, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Worker};
 
 /// Largest secret file that is read.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
@@ -138,8 +137,8 @@ impl Reader<'_> {
                 valid.then(|| Address::new(url))
             });
             let body = self.at(at("body"), |value| match value.as_str()? {
-                "job" => Some(HandlerBody::Job),
-                "raw" => Some(HandlerBody::Raw),
+                "job" => Some(Body::Job),
+                "raw" => Some(Body::Raw),
                 _ => None,
             });
             let timeout = self.at(at("timeout"), positive_duration);

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -145,8 +146,68 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// An address at which nobody listens, and nobody else will while the socket is held.
+fn nobody() -> (tokio::net::TcpSocket, std::net::SocketAddr) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
+/// A running program whose log is read as it comes, killed when dropped.
+struct Logged {
+    child: Child,
+    log: Arc<Mutex<String>>,
+    reading: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Logged {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(String::new()));
+        let kept = log.clone();
+        let reading = std::thread::spawn(move || {
+            for line in lines {
+                let mut kept = kept.lock().unwrap();
+                kept.push_str(&line.unwrap());
+                kept.push('\n');
+            }
+        });
+        Self { child, log, reading: Some(reading) }
+    }
+
+    /// Where it listens, which it chose itself: a port that is free now may be taken by then.
+    fn address(&self) -> String {
+        let mut address = String::new();
+        until("it tells where it listens", || {
+            let log = self.log.lock().unwrap();
+            let mut told = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let listening = told.find(|told| told["message"] == "listening");
+            address = listening.map(|told| told["address"].as_str().unwrap().to_owned()).unwrap_or_default();
+            !address.is_empty()
+        });
+        address
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Its exit code and its whole log, once it has ended.
+    fn ended(mut self) -> (i32, String) {
+        let code = ended(&mut self.child);
+        self.reading.take().unwrap().join().unwrap();
+        let log = self.log.lock().unwrap().clone();
+        (code, log)
+    }
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn workbook(folder: &Path, name: &str) {
@@ -178,6 +239,21 @@ fn analyze_writes_results_and_says_by_its_exit_code_how_many_succeeded() {
     let leftovers: Vec<_> =
         std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(leftovers.len(), 4, "nothing else is left behind: {leftovers:?}");
+}
+
+#[test]
+fn tables_lists_what_is_on_a_page_and_draws_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/budget-2026.pdf");
+    let sample = sample.to_str().unwrap();
+    let ran =
+        run(folder.path(), &["tables", sample, "--page", "1", "--draw", "page.svg", "--output", "json"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let tables: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((tables[0]["rows"].as_u64(), tables[0]["columns"].as_u64()), (Some(9), Some(5)));
+    assert!(std::fs::read_to_string(folder.path().join("page.svg")).unwrap().starts_with("<svg"));
+    assert_eq!(run(folder.path(), &["tables", sample, "--page", "9"]).code, 4);
+    assert_eq!(run(folder.path(), &["tables", sample, "--draw", "page.png"]).code, 2);
 }
 
 #[test]
@@ -231,6 +307,10 @@ fn a_document_goes_through_a_server_and_its_client() {
     assert_eq!(dead.lines().count(), 1);
     let redriven = server.run(path, &["dead", "redrive", dead.trim(), "--dry-run", "--output", "id"]).ok();
     assert_eq!(redriven, dead);
+    server.run(path, &["dead", "assign", dead.trim(), "--to", "night shift"]).ok();
+    assert!(server.run(path, &["dead", "list"]).ok().contains("night shift"));
+    server.run(path, &["dead", "assign", "--all", "--nobody"]).ok();
+    assert!(!server.run(path, &["dead", "show", dead.trim()]).ok().contains("night shift"));
     let events = server.run(path, &["events", "list", "--job", id, "--output", "id"]).ok();
     assert_eq!(events.lines().count(), watched.lines().count(), "{events}");
     assert_eq!(server.run(path, &["job", "delete", id, "--yes"]).code, 0);
@@ -271,9 +351,9 @@ fn exit_codes_say_what_went_wrong() {
 
     let stranger = output(mapae(path).args(["--url", &server.url, "--key", "x", "jobs"]));
     assert_eq!((stranger.code, stranger.trouble().as_str()), (77, "unauthenticated"));
-    let url = format!("http://127.0.0.1:{}", free_port());
-    let nobody = run(path, &["--url", &url, "jobs"]);
-    assert_eq!((nobody.code, nobody.trouble().as_str()), (69, "server-unreachable"));
+    let (_socket, address) = nobody();
+    let unreachable = run(path, &["--url", &format!("http://{address}"), "jobs"]);
+    assert_eq!((unreachable.code, unreachable.trouble().as_str()), (69, "server-unreachable"));
     assert_eq!(run(path, &["jobs", "--colour"]).code, 2);
     assert_eq!(run(path, &["lab"]).code, 2, "what does not exist is not shown");
     assert_eq!(run(path, &["--url", "ftp://x", "jobs"]).trouble(), "url-invalid");
@@ -334,22 +414,22 @@ fn keys_are_shown_once_let_in_and_can_be_revoked() {
 #[test]
 fn an_unreachable_database_is_waited_for_alive_and_not_ready() {
     let folder = tempfile::tempdir().unwrap();
-    let (database, listen) = (free_port(), format!("127.0.0.1:{}", free_port()));
-    let url = format!("postgres://app:hunter2@127.0.0.1:{database}/jobs");
+    let (_socket, database) = nobody();
+    let url = format!("postgres://app:hunter2@{database}/jobs");
     let mut command = mapae(folder.path());
-    command.env("MAPAE_DATABASE_URL", url).args(["serve", "--listen", &listen]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    command.env("MAPAE_DATABASE_URL", url).args(["serve", "--listen", "127.0.0.1:0"]);
+    let mut server = Logged::start(&mut command);
+    let listen = server.address();
     until("it answers", || http(&listen, "/livez").is_some_and(|(status, _)| status == 200));
     until("it says why it is not ready", || {
         let (status, text) = http(&listen, "/readyz?verbose").unwrap();
         assert_eq!(status, 503);
         text.contains("database-unavailable")
     });
-    assert!(child.try_wait().unwrap().is_none(), "it goes on trying");
-    signal(&child, "TERM");
-    let mut log = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-    assert_eq!(ended(&mut child), 0);
+    assert!(server.is_running(), "it goes on trying");
+    signal(&server.child, "TERM");
+    let (code, log) = server.ended();
+    assert_eq!(code, 0);
     assert!(log.contains("database-unavailable") && !log.contains("hunter2"), "{log}");
 }
 
@@ -457,20 +537,18 @@ fn the_first_signal_drains_and_the_second_ends_at_once() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let file = format!("[worker]\ndrain = \"1h\"\n[handler.slow]\nurl = \"{url}\"\ntimeout = \"1h\"\n");
     std::fs::write(path.join("mapae.toml"), file).unwrap();
-    let listen = format!("127.0.0.1:{}", free_port());
-    let mut command = mapae(path);
-    command.args(["work", "--listen", &listen]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut worker = Logged::start(mapae(path).args(["work", "--listen", "127.0.0.1:0"]));
+    let listen = worker.address();
     until("the worker is ready", || http(&listen, "/readyz").is_some_and(|(status, _)| status == 200));
     let id = run(path, &["submit", "slow", "--output", "id"]).ok();
     let _called = listener.accept().unwrap();
-    signal(&child, "TERM");
+    signal(&worker.child, "TERM");
     until("it is not ready any more", || http(&listen, "/readyz").is_some_and(|(status, _)| status == 503));
     let running = run(path, &["job", "show", id.trim(), "--output", "json"]).ok();
     assert!(running.contains("\"running\""), "the job goes on while the worker drains: {running}");
-    assert!(child.try_wait().unwrap().is_none());
-    signal(&child, "TERM");
-    assert_eq!(ended(&mut child), 130);
+    assert!(worker.is_running());
+    signal(&worker.child, "TERM");
+    assert_eq!(worker.ended().0, 130);
 }
 
 /// Answers one request after another with these statuses and the header after them; what was asked.

@@ -95,6 +95,7 @@ async fn metrics_count_without_naming_jobs_owners_or_made_up_kinds() {
         "mapae_jobs{state=\"pending\"} 3",
         "mapae_jobs{state=\"running\"} 0",
         "mapae_dead_jobs 1",
+        "mapae_dead_unassigned 1",
         "mapae_read_failures_total 0",
     ] {
         assert!(text.lines().any(|written| written == line), "{line} in\n{text}");

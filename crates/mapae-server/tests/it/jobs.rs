@@ -2,8 +2,10 @@
 
 use axum::body::Body;
 use axum::http::Method;
+use mapae::blob::BlobName;
 use mapae::job::record::Output;
 use mapae::job::retry::Verdict;
+use mapae::store::contract::Scope;
 use serde_json::{Value, json};
 
 use super::site::{Answer, Site, request};
@@ -325,6 +327,93 @@ async fn dead_letters_are_listed_and_redriven_by_id_or_filter() {
     assert_eq!(site.post(&key, "/v1/dead/redrive", json!({})).await.problem(), "body-invalid");
     let both = json!({ "ids": [], "filter": {} });
     assert_eq!(site.post(&key, "/v1/dead/redrive", both).await.problem(), "body-invalid");
+}
+
+#[tokio::test]
+async fn dead_letters_are_somebodys_to_look_after_until_they_are_redriven() {
+    let site = Site::new().await;
+    let key = site.key(Some("acme"), &["jobs:write", "jobs:read", "dead:write"]).await;
+    let foreign = site.key(Some("other"), &["jobs:write", "jobs:read", "dead:write"]).await;
+    let mut failed = Vec::new();
+    for code in ["broken", "broken", "lost"] {
+        failed.push(site.submit(&key).await.to_string());
+        site.fail(code).await;
+    }
+    let others = site.submit(&foreign).await.to_string();
+    site.fail("broken").await;
+    let alive = site.submit(&key).await.to_string();
+    let whose = async |id: &str| site.get(&key, &format!("/v1/jobs/{id}")).await.json()["assignee"].clone();
+    let assign = async |body: Value| site.post(&key, "/v1/dead/assign", body).await.json();
+
+    let all = json!({ "filter": { "code": "broken" }, "assignee": "김 민수", "dry_run": true });
+    assert_eq!(assign(all.clone()).await["done"].as_array().unwrap().len(), 2);
+    assert_eq!(whose(&failed[0]).await, Value::Null, "a dry run does nothing");
+
+    let some = assign(json!({ "ids": [failed[0], others, alive], "assignee": "김 민수" })).await;
+    assert_eq!((&some["done"], &some["refused"]), (&json!([failed[0]]), &json!([others, alive])));
+    assert_eq!(whose(&failed[0]).await, "김 민수");
+    let unassigned = json!({ "filter": { "unassigned": true }, "assignee": "night shift" });
+    assert_eq!(assign(unassigned.clone()).await["done"], json!([failed[2], failed[1]]));
+    assert_eq!(assign(unassigned).await["done"], json!([]), "asking again comes to an end");
+    let listed = site.get(&key, "/v1/dead").await.json();
+    let assignees: Vec<&Value> =
+        listed["items"].as_array().unwrap().iter().map(|job| &job["assignee"]).collect();
+    assert_eq!(assignees, ["night shift", "night shift", "김 민수"]);
+
+    site.post(&key, "/v1/dead/redrive", json!({ "ids": [failed[0]] })).await;
+    assert_eq!(whose(&failed[0]).await, Value::Null);
+    assign(json!({ "ids": [failed[1]], "assignee": null })).await;
+    assert_eq!(whose(&failed[1]).await, Value::Null);
+    for assignee in ["", &"x".repeat(129), "two\nlines"] {
+        let body = json!({ "ids": [failed[1]], "assignee": assignee });
+        assert_eq!(site.post(&key, "/v1/dead/assign", body).await.problem(), "body-invalid");
+    }
+    let forgotten = site.post(&key, "/v1/dead/assign", json!({ "ids": [failed[1]] })).await;
+    assert_eq!(forgotten.problem(), "body-invalid");
+}
+
+#[tokio::test]
+async fn a_small_file_travels_in_the_submission_and_is_kept_like_an_upload() {
+    let site = Site::new().await;
+    let key = site.admin().await;
+    let with = |source: Value| json!({ "kind": "work", "owner": "acme", "source": source });
+    // "a,b\n1,2\n"
+    let csv =
+        with(json!({ "name": "../표.csv", "media_type": "text/csv; charset=utf-8", "data": "YSxiCjEsMgo=" }));
+    let answer = submit(&site, &key, "once", csv.clone()).await;
+    assert_eq!(answer.status, 202);
+    let source = answer.json()["source"].clone();
+    assert_eq!((&source["name"], &source["bytes"]), (&json!("표.csv"), &json!(8)));
+    assert_eq!(source["media_type"], "text/csv");
+    let id = answer.json()["id"].as_str().unwrap().parse().unwrap();
+    let job = site.runtime.store.job(&Scope::All, id).await.unwrap().unwrap();
+    let file = BlobName::parse(&job.source.unwrap().file).unwrap();
+    let kept = site.runtime.blobs.open_local(&file).await.unwrap();
+    let text = std::io::read_to_string(kept).unwrap();
+    assert_eq!(text, "a,b\n1,2\n");
+
+    assert_eq!(submit(&site, &key, "once", csv).await.json()["id"], answer.json()["id"]);
+    let other = with(json!({ "name": "표.csv", "data": "YSxiCjEsMwo=" }));
+    assert_eq!(submit(&site, &key, "once", other).await.problem(), "idempotency-key-reused");
+    let unknown = with(json!({ "name": "notes", "media_type": "Text/Plain", "data": "aGk=" }));
+    assert_eq!(submit(&site, &key, "notes", unknown).await.json()["source"]["media_type"], "text/plain");
+
+    let refused = [
+        (json!({ "name": "a.csv", "data": "not base64!" }), "body-invalid"),
+        (json!({ "name": "a.csv", "data": "aGk" }), "body-invalid"),
+        (json!({ "name": "a.csv", "media_type": "text", "data": "aGk=" }), "body-invalid"),
+        (json!({ "name": "a.csv", "colour": 1, "data": "aGk=" }), "body-invalid"),
+        (json!({ "data": "aGk=" }), "body-invalid"),
+        (json!({ "name": "a.csv", "data": "" }), "file-empty"),
+        // "%PDF-1.7"
+        (json!({ "name": "a.csv", "data": "JVBERi0xLjc=" }), "media-type-mismatch"),
+        (json!({ "name": "a.csv", "media_type": "text/plain", "data": "aGk=" }), "media-type-mismatch"),
+    ];
+    for (number, (source, code)) in refused.into_iter().enumerate() {
+        let answer = submit(&site, &key, &format!("refused-{number}"), with(source.clone())).await;
+        assert_eq!(answer.problem(), code, "{source}");
+    }
+    assert_eq!(site.get(&key, "/v1/jobs").await.json()["items"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]

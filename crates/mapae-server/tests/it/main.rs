@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod binary;
+mod canary;
 mod config;
 mod documents;
 mod events;

@@ -25,6 +25,7 @@ async fn call(site: &Site, key: &str, method: &Method, path: &str, id: &str) -> 
     let path = path.replace("{id}", id).replace("{table}", "1.csv").replace("{lane}", "work");
     let body = match (method, path.as_str()) {
         (&Method::POST, "/v1/jobs") => json!({ "kind": "work" }).to_string(),
+        (&Method::POST, "/v1/dead/assign") => json!({ "ids": [id], "assignee": "ops" }).to_string(),
         (&Method::POST, "/v1/dead/redrive" | "/v1/dead/resolve") => json!({ "ids": [id] }).to_string(),
         (&Method::POST, "/v1/documents") => "a,b\n".to_owned(),
         _ => String::new(),

@@ -27,6 +27,7 @@ use tokio_util::io::ReaderStream;
 use uuid::Uuid;
 
 use super::{Area, BlobError, BlobName, Listed, Meter, PutLimits, Reading, Stored};
+use crate::fault::{self, Point};
 
 const UNFINISHED: &str = "unfinished";
 const READ_CHUNK_BYTES: usize = 64 * 1024;
@@ -66,6 +67,7 @@ impl Folder {
         let mut file =
             tokio::fs::OpenOptions::from(options).open(&unfinished.0).await.map_err(BlobError::from_disk)?;
 
+        fault::at(Point::FileBegun);
         let mut meter = Meter::new(limits);
         let mut body = pin!(body);
         while let Some(chunk) = body.next().await {
@@ -73,6 +75,7 @@ impl Folder {
             file.write_all(&chunk).await.map_err(BlobError::from_disk)?;
         }
         file.flush().await.map_err(BlobError::from_disk)?;
+        fault::at(Point::FileWritten);
         let file = file.into_std().await;
         let root = Arc::clone(&self.root);
         blocking(move || publish(&file, unfinished, &target, &root)).await?;
@@ -156,12 +159,15 @@ impl Drop for Unfinished {
 /// Puts a written file under its name, durably.
 fn publish(file: &File, unfinished: Unfinished, target: &Path, root: &Path) -> Result<(), BlobError> {
     file.sync_all().map_err(BlobError::from_disk)?;
+    fault::at(Point::FileSynced);
     link(&unfinished.0, target)?;
+    fault::at(Point::FileLinked);
     if let Err(error) = sync_up_to(target, root) {
         // Visible but perhaps not durable: it must not be reported as either, so it goes.
         let _ = fs::remove_file(target);
         return Err(BlobError::from_disk(error));
     }
+    fault::at(Point::FileKept);
     Ok(())
 }
 

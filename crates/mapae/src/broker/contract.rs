@@ -40,6 +40,11 @@ pub trait Broker: Send + Sync + 'static {
     /// A reader of these lanes that owns its connection.
     async fn open(&self, intake: &IntakePlan) -> Result<Arc<dyn Intake>, BrokerError>;
 
+    /// It can be reached; what of its settings endangers what it is given.
+    async fn check(&self) -> Result<Vec<Concern>, BrokerError> {
+        Ok(Vec::new())
+    }
+
     /// What the broker knows of a lane. What it cannot tell is `None`, never a made-up zero.
     async fn stats(&self, lane: &Lane) -> Result<BrokerStats, BrokerError>;
 }
@@ -58,14 +63,15 @@ pub struct IntakePlan {
 /// called beside them.
 #[async_trait]
 pub trait Intake: Send + Sync {
-    /// At most `permits` new deliveries, after at most `wait`. Cancel-safe: dropping the call strands
-    /// nothing. Where the source is the rows it gives no deliveries and returns when the bell has rung
+    /// At most `permits` new deliveries, none of a lane in `shut`, after at most `wait`. Cancel-safe:
+    /// dropping the call strands nothing. Where the source is the rows it gives no deliveries and returns when the bell has rung
     /// since the last call, or after `wait`.
-    async fn next(&self, permits: usize, wait: Duration) -> Result<Vec<Delivery>, BrokerError>;
+    async fn next(&self, permits: usize, shut: &[Lane], wait: Duration)
+    -> Result<Vec<Delivery>, BrokerError>;
 
-    /// At most `max` deliveries that somebody took and has not settled: this consumer's own of an
-    /// earlier life first, then those of consumers that stopped, each idle for long enough itself. Empty
-    /// where the broker does this by itself.
+    /// At most `max` deliveries that somebody took and has not settled: first this consumer's own, of an
+    /// earlier life or lost with an answer of this one, then those of consumers that stopped, each idle for
+    /// long enough itself. Empty where the broker does this by itself.
     async fn orphans(&self, max: usize) -> Result<Vec<Delivery>, BrokerError>;
 
     /// The broker counts these as being worked on, as far as it can.
@@ -194,7 +200,7 @@ pub enum Settled {
     Ok,
     /// Of an earlier connection, or settled before.
     Stale,
-    /// No answer: it may come again.
+    /// No answer: it may be gone, or come again and be answered by its row.
     Unknown,
 }
 
@@ -212,6 +218,13 @@ pub struct Figure<T> {
     pub value: T,
     pub exact: bool,
     pub as_of: Instant,
+}
+
+/// Something about a broker's settings that a person should change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concern {
+    pub what: String,
+    pub help: String,
 }
 
 /// What S0-17 asks to be watched.

@@ -106,7 +106,7 @@ struct Bell {
 
 #[async_trait]
 impl Intake for Bell {
-    async fn next(&self, _: usize, wait: Duration) -> Result<Vec<Delivery>, BrokerError> {
+    async fn next(&self, _: usize, _: &[Lane], wait: Duration) -> Result<Vec<Delivery>, BrokerError> {
         // A ring since the last call returns at once, so none is missed between a look and the wait.
         let mut heard = self.heard.lock().await;
         let _ = tokio::time::timeout(wait, heard.changed()).await;
@@ -156,7 +156,7 @@ mod tests {
         let intake = broker.open(&intake()).await.unwrap();
         broker.publish(&[]).await;
         let began = Instant::now();
-        intake.next(1, Duration::from_secs(60)).await.unwrap();
+        intake.next(1, &[], Duration::from_secs(60)).await.unwrap();
         assert!(began.elapsed() < Duration::from_secs(30), "waited instead of hearing the bell");
     }
 
@@ -169,7 +169,7 @@ mod tests {
         let intake = there.open(&intake()).await.unwrap();
         here.publish(&[]).await;
         let began = Instant::now();
-        intake.next(1, Duration::from_secs(60)).await.unwrap();
+        intake.next(1, &[], Duration::from_secs(60)).await.unwrap();
         assert!(began.elapsed() < Duration::from_secs(30), "waited instead of hearing the bell");
     }
 }

@@ -1,4 +1,4 @@
-//! The names a job carries: id, owner, kind, lane, idempotency key.
+//! The names a job carries: id, owner, kind, lane, idempotency key, assignee.
 //!
 //! Each is checked once, where it enters; after that the type is the proof. All are bounded, because
 //! together they make the pointer that a broker carries.
@@ -134,6 +134,14 @@ name!(
     "a-z, 0-9, '.', '_', '-'",
     |c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c)
 );
+name!(
+    /// Who looks after a dead letter: a person or a team, as they call themselves. At most 128 bytes.
+    Assignee,
+    "an assignee",
+    128,
+    "text without control characters",
+    |c| !c.is_control()
+);
 
 /// How soon a job is taken compared with others of its kind: 1 is first, 9 last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -258,5 +266,9 @@ mod tests {
         }
         assert!(Owner::new("x".repeat(65)).is_err());
         assert!(IdempotencyKey::new("two words").is_err());
+        assert!(Assignee::new("김 민수, night shift").is_ok());
+        for text in ["", "two\nlines", "\u{1b}[31m"] {
+            assert!(Assignee::new(text).is_err(), "{text:?}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::State;
 use super::lease::Holder;
-use super::name::{IdempotencyKey, JobId, Kind, Lane, Owner, Priority};
+use super::name::{Assignee, IdempotencyKey, JobId, Kind, Lane, Owner, Priority};
 use super::retry::{Failure, RetryPolicy};
 use super::timestamp::Timestamp;
 
@@ -140,6 +140,8 @@ pub struct Job {
     pub progress: Option<Progress>,
     /// The last failure, kept while later attempts run, and gone once one succeeds.
     pub failure: Option<Failure>,
+    /// Who looks after it, while it is a dead letter.
+    pub assignee: Option<Assignee>,
     pub throttled: u32,
     pub redrives: u32,
     pub trace: Option<String>,

@@ -1,7 +1,7 @@
 //! What a store promises. Each doc comment says what is true once the call has returned.
 //!
-//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`] the keeper's,
-//! [`View`] the reader's, [`Control`] that of people and of accepting. A store is all four.
+//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`] and [`Tidy`]
+//! the keeper's, [`View`] the reader's, [`Control`] that of people and of accepting. A store is all five.
 //!
 //! | rule | |
 //! |---|---|
@@ -18,6 +18,7 @@
 mod control;
 mod keep;
 mod run;
+mod tidy;
 mod view;
 
 use std::time::Duration;
@@ -25,10 +26,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
-pub use self::keep::{DOUBLINGS_MAX, Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung};
+pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
 pub use self::run::{
     Beat, Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
 };
+pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
 pub use self::view::{EventFilter, JobFilter, LaneStats, Page, Stats, View, WorkerRow};
 
 use crate::job::name::Owner;
@@ -39,7 +41,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where jobs live.
 #[async_trait]
-pub trait Store: Run + Keep + View + Control + Send + Sync + 'static {
+pub trait Store: Run + Keep + Tidy + View + Control + Send + Sync + 'static {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;
 

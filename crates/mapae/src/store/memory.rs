@@ -9,6 +9,7 @@
 mod control;
 mod keep;
 mod run;
+mod tidy;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -20,7 +21,7 @@ use uuid::Uuid;
 
 use super::contract::{Garbage, KeyRecord, Schema, Scope, Store, StoreError, WorkerRow};
 use crate::job::event::{Event, EventKind, Position};
-use crate::job::name::{IdempotencyKey, JobId, Lane, Owner};
+use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
 use crate::job::timestamp::Timestamp;
@@ -75,7 +76,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 1, known: 1 })
+        Ok(Schema { found: 2, known: 2 })
     }
 
     async fn close(&self) {}
@@ -120,6 +121,7 @@ struct Row {
     finished_at: Option<Timestamp>,
     progress: Option<Progress>,
     failure: Option<Failure>,
+    assignee: Option<Assignee>,
     checkpoints: Vec<Checkpoint>,
     output: Option<Output>,
 }
@@ -162,6 +164,7 @@ impl Row {
             cancel_asked,
             progress: self.progress.clone(),
             failure: self.failure.clone(),
+            assignee: self.assignee.clone(),
             throttled: life.throttled,
             redrives: life.redrives,
             trace: new.trace.clone(),
@@ -250,7 +253,7 @@ impl Row {
                 self.started_at = Some(now);
                 self.progress = None;
             }
-            EventKind::Redriven => self.finished_at = None,
+            EventKind::Redriven => (self.finished_at, self.assignee) = (None, None),
             EventKind::Succeeded => {
                 self.finished_at = Some(now);
                 (self.progress, self.failure) = (None, None);

@@ -6,23 +6,26 @@
 //!
 //! The files are those of `sqlite`, function by function, to be read side by side.
 
+mod absence;
 mod ask;
 mod control;
 mod keep;
 mod member;
+#[cfg(feature = "faults")]
+mod mutant;
 mod run;
+mod tidy;
 mod view;
 
-use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Executor, PgConnection, Row};
-use uuid::Uuid;
 
+use self::absence::Absences;
 use self::ask::Ask;
 use super::batch::Batcher;
 use super::contract::{Accepted, PATIENCE, Schema, SettleError, Settlement, Store, StoreError};
@@ -45,7 +48,10 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// How long to wait for a connection before the store counts as unavailable.
 const ACQUIRE: Duration = Duration::from_secs(3);
 
-pub(super) const MIGRATIONS: &[(u32, &str)] = &[(1, include_str!("../../migrations/postgres/0001_jobs.sql"))];
+pub(super) const MIGRATIONS: &[(u32, &str)] = &[
+    (1, include_str!("../../migrations/postgres/0001_jobs.sql")),
+    (2, include_str!("../../migrations/postgres/0002_assignee.sql")),
+];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.
 macro_rules! job_columns {
@@ -59,7 +65,7 @@ macro_rules! job_columns {
     (extract(epoch from j.started_at) * 1000000)::bigint   as started_at,
     (extract(epoch from j.finished_at) * 1000000)::bigint  as finished_at,
     (extract(epoch from j.leased_until) * 1000000)::bigint as leased_until,
-    j.holder, j.incarnation, j.token, j.epoch, j.progress, j.failure, j.sequence"
+    j.holder, j.incarnation, j.token, j.epoch, j.progress, j.failure, j.assignee, j.sequence"
     };
 }
 use job_columns;
@@ -72,8 +78,7 @@ pub struct Postgres {
     views: PgPool,
     options: PgConnectOptions,
     outbox: bool,
-    /// Workers whose presence is missing, and since when this process has seen that.
-    absences: Arc<Mutex<HashMap<Uuid, Instant>>>,
+    absences: Arc<Mutex<Absences>>,
     accepts: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     /// Apart, because a key may be held by a transaction that is still open.
     keyed: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
@@ -113,7 +118,15 @@ impl Postgres {
             })),
             settles: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = settling.clone();
-                Box::pin(async move { run::settle(&pool, &batch, outbox).await })
+                Box::pin(async move {
+                    #[cfg(feature = "faults")]
+                    let batch = {
+                        let mut batch = batch;
+                        mutant::fence(&pool, &mut batch).await?;
+                        batch
+                    };
+                    run::settle(&pool, &batch, outbox).await
+                })
             })),
             pool,
             views,

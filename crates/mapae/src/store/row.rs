@@ -10,7 +10,7 @@ use super::contract::{Holding, StoreError};
 use crate::job::State;
 use crate::job::event::{Event, Position};
 use crate::job::lease::{Holder, Lease, Token};
-use crate::job::name::{JobId, Kind, Lane, Owner, Priority};
+use crate::job::name::{Assignee, JobId, Kind, Lane, Owner, Priority};
 use crate::job::record::Job;
 use crate::job::retry::{Backoff, RetryPolicy};
 use crate::job::timestamp::Timestamp;
@@ -44,6 +44,7 @@ pub(super) struct JobRow {
     pub epoch: i64,
     pub progress: Option<Value>,
     pub failure: Option<Value>,
+    pub assignee: Option<String>,
     pub sequence: i64,
 }
 
@@ -79,6 +80,7 @@ macro_rules! job_row {
             epoch: row.try_get("epoch")?,
             progress: row.try_get("progress")?,
             failure: row.try_get("failure")?,
+            assignee: row.try_get("assignee")?,
             sequence: row.try_get("sequence")?,
         }
     }};
@@ -113,6 +115,7 @@ impl JobRow {
             cancel_asked: self.cancel_asked,
             progress: self.progress.map(serde_json::from_value).transpose().map_err(|_| no_json())?,
             failure: self.failure.map(serde_json::from_value).transpose().map_err(|_| no_json())?,
+            assignee: self.assignee.map(Assignee::new).transpose().map_err(unreadable)?,
             throttled: count(self.throttled)?,
             redrives: count(self.redrives)?,
             trace: self.trace,

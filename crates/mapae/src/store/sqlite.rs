@@ -11,8 +11,11 @@
 mod control;
 mod keep;
 mod member;
+#[cfg(feature = "faults")]
+mod mutant;
 mod presence;
 mod run;
+mod tidy;
 mod view;
 mod writer;
 
@@ -45,7 +48,10 @@ const ACQUIRE: Duration = Duration::from_secs(3);
 /// How long to wait while another process writes. Half of what a call may take.
 const BUSY: Duration = Duration::from_secs(5);
 
-pub(super) const MIGRATIONS: &[(u32, &str)] = &[(1, include_str!("../../migrations/sqlite/0001_jobs.sql"))];
+pub(super) const MIGRATIONS: &[(u32, &str)] = &[
+    (1, include_str!("../../migrations/sqlite/0001_jobs.sql")),
+    (2, include_str!("../../migrations/sqlite/0002_assignee.sql")),
+];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
 
@@ -63,7 +69,7 @@ macro_rules! job_columns {
         "
     id, owner, kind, priority, params, source, trace, state, attempt, attempts_max, backoff_first_us,
     backoff_max_us, throttled, redrives, cancel_asked, created_at, due_at, deadline, started_at, finished_at,
-    leased_until, holder, incarnation, token, epoch, progress, failure, sequence"
+    leased_until, holder, incarnation, token, epoch, progress, failure, assignee, sequence"
     };
 }
 use job_columns;

@@ -12,8 +12,10 @@ use super::{IDLE_WAIT, Worker, run};
 use crate::broker::contract::{
     BrokerError, Delivery, Intake, IntakePlan, Pointer, Receipt, Settle, Settling, Source,
 };
-use crate::job::name::{Class, JobId, Lane, Owner};
+use crate::fault::{self, Point};
+use crate::job::name::{JobId, Lane, Owner};
 use crate::job::resource::Amounts;
+use crate::job::rota::Rota;
 use crate::store::contract::{Claim, Holding, StoreError};
 
 /// How many orphans one look takes.
@@ -32,8 +34,8 @@ pub(super) async fn consume(worker: Arc<Worker>) -> Result<(), BrokerError> {
     match worker.parts.broker.caps().source {
         Source::Rows => {
             worker.signal(Signal::Recovered);
-            let mut turns = Turns::new(worker.lanes.clone());
-            rows(&worker, &*intake, &mut turns).await
+            let mut rota = Rota::new(worker.lanes.clone());
+            rows(&worker, &*intake, &mut rota).await
         }
         Source::Pointers => {
             let mut waiting = VecDeque::new();
@@ -57,14 +59,18 @@ async fn open(worker: &Worker) -> Result<Arc<dyn Intake>, BrokerError> {
 }
 
 /// Claims rung rows from the store whenever the bell rings or a slot is free again.
-async fn rows(worker: &Arc<Worker>, intake: &dyn Intake, turns: &mut Turns) -> Result<(), BrokerError> {
+async fn rows(
+    worker: &Arc<Worker>,
+    intake: &dyn Intake,
+    rota: &mut Rota<Amounts>,
+) -> Result<(), BrokerError> {
     while !worker.drain.is_cancelled() {
         let free = worker.slots.free();
         worker.tell();
         // With every slot busy nobody is asked, and no lane's turn is used up. To readiness that is a read.
         let (quotas, shut_out) = match free {
             0 => (Vec::new(), Vec::new()),
-            free => slots::quotas(&turns.next(), free, &worker.slots.left()),
+            free => slots::quotas(&rota.order(), free, &worker.slots.left()),
         };
         if quotas.is_empty() {
             worker.signal(Signal::ReadOk);
@@ -72,19 +78,23 @@ async fn rows(worker: &Arc<Worker>, intake: &dyn Intake, turns: &mut Turns) -> R
             let _ = worker.drain.run_until_cancelled(freed).await;
             continue;
         }
+        fault::at(Point::ClaimAsked);
         let asked = Instant::now();
         let claim = worker.parts.store.claim_rung(&worker.holder, &quotas, free, worker.plan.timing.lease);
         match claim.await {
             Ok(holdings) => {
                 worker.signal(Signal::ReadOk);
                 let none = holdings.is_empty();
+                if !none {
+                    fault::at(Point::ClaimKept);
+                }
                 for holding in holdings {
                     worker.parts.metrics.count("mapae_deliveries_total", "run", 1);
                     start(worker, holding, asked, None, None);
                 }
-                let other_lanes = turns.first(shut_out);
+                let other_lanes = rota.first(shut_out);
                 if none && !other_lanes {
-                    let _ = worker.drain.run_until_cancelled(intake.next(free, IDLE_WAIT)).await;
+                    let _ = worker.drain.run_until_cancelled(intake.next(free, &[], IDLE_WAIT)).await;
                 }
             }
             Err(error) => failed(worker, &error).await,
@@ -106,6 +116,7 @@ async fn pointers(
     let mut looked = Instant::now();
     while !worker.drain.is_cancelled() {
         begin(worker, intake, waiting).await;
+        spare(worker, intake, waiting).await;
         let room =
             (worker.plan.slots + worker.plan.prefetch).saturating_sub(worker.held.len() + waiting.len());
         if room == 0 {
@@ -127,9 +138,10 @@ async fn pointers(
             looked = Instant::now();
             Some(intake.orphans(room.min(ORPHANS_MAX)).await)
         } else {
+            let shut = shut(worker, waiting);
             // Reading is cancel-safe, so a slot given back meanwhile starts what waits at once.
             tokio::select! {
-                read = intake.next(room, IDLE_WAIT) => Some(read),
+                read = intake.next(room, &shut, IDLE_WAIT) => Some(read),
                 () = worker.slots.freed(), if !waiting.is_empty() => None,
                 () = worker.drain.cancelled() => None,
             }
@@ -154,6 +166,40 @@ async fn pointers(
         }
     }
     Ok(())
+}
+
+/// Gives back what waits for resources beyond half of the prefetch: whoever has the resource may start it,
+/// and here it would take the places of what could start.
+async fn spare(worker: &Worker, intake: &Arc<dyn Intake>, waiting: &mut VecDeque<Delivery>) {
+    let shut = shut(worker, waiting);
+    let waits = |delivery: &Delivery| match &delivery.pointer {
+        Ok(pointer) => shut.iter().any(|lane| lane.kind == pointer.kind),
+        Err(_) => false,
+    };
+    let (mut kept, mut too_many) = (0, Vec::new());
+    waiting.retain(|delivery| {
+        let keep = !waits(delivery) || kept < (worker.plan.prefetch / 2).max(1);
+        kept += usize::from(waits(delivery));
+        if !keep {
+            too_many.push(delivery.receipt.clone());
+        }
+        keep
+    });
+    if !too_many.is_empty() {
+        // Without an answer they are offered again once they have been idle for long.
+        let _ = intake.hand_back(&too_many).await;
+    }
+}
+
+/// The lanes of kinds that wait for a resource: one more pointer of theirs would wait as well.
+fn shut(worker: &Worker, waiting: &VecDeque<Delivery>) -> Vec<Lane> {
+    let left = worker.slots.left();
+    let waits = |lane: &Lane, needs: &Amounts| {
+        let pointers = waiting.iter().filter_map(|delivery| delivery.pointer.as_ref().ok());
+        left.never_enough(needs).is_some() && pointers.into_iter().any(|pointer| pointer.kind == lane.kind)
+    };
+    let lanes = worker.lanes.iter();
+    lanes.filter(|(lane, needs)| waits(lane, needs)).map(|(lane, _)| lane.clone()).collect()
 }
 
 /// Answers how many are new. The broker may offer again what has waited here for long: nobody tells it
@@ -210,6 +256,7 @@ async fn claim(
     let at_claim = worker.parts.broker.caps().settling == Settling::AtClaim;
     let asks: Vec<(JobId, Owner)> =
         ready.iter().map(|(_, pointer, _)| (pointer.job, pointer.owner.clone())).collect();
+    fault::at(Point::ClaimAsked);
     let asked = Instant::now();
     let claims = match worker.parts.store.claim(&worker.holder, &asks, worker.plan.timing.lease).await {
         Ok(claims) => claims,
@@ -221,6 +268,7 @@ async fn claim(
             return failed(worker, &error).await;
         }
     };
+    fault::at(Point::ClaimKept);
     for ((receipt, _, permit), claim) in ready.into_iter().zip(claims) {
         match claim {
             Claim::Run(holding) => {
@@ -286,91 +334,4 @@ async fn failed(worker: &Worker, error: &StoreError) {
     worker.signal(Signal::ReadFailed);
     worker.parts.metrics.count("mapae_read_failures_total", "", 1);
     let _ = worker.drain.run_until_cancelled(tokio::time::sleep(READ_PAUSE)).await;
-}
-
-/// In which order lanes are asked: classes by weight, kinds in turn within a class, and first those that
-/// another lane kept from being asked.
-struct Turns {
-    /// For each class its lanes, in the order they are asked next.
-    classes: [VecDeque<(Lane, Amounts)>; Class::ALL.len()],
-    credit: [u32; Class::ALL.len()],
-    first: Vec<Lane>,
-}
-
-impl Turns {
-    fn new(lanes: Vec<(Lane, Amounts)>) -> Self {
-        let of = |class| lanes.iter().filter(|(lane, _)| lane.class == class).cloned().collect();
-        Self { classes: Class::ALL.map(of), credit: [0; Class::ALL.len()], first: Vec::new() }
-    }
-
-    fn next(&mut self) -> Vec<(Lane, Amounts)> {
-        // Smooth weighted round robin: each class earns its weight, the richest leads and pays for all.
-        let all: u32 = Class::ALL.iter().map(|class| class.weight()).sum();
-        for (credit, class) in self.credit.iter_mut().zip(Class::ALL) {
-            *credit += class.weight();
-        }
-        let richest = (0..Class::ALL.len()).max_by_key(|at| (self.credit[*at], usize::MAX - at)).unwrap_or(0);
-        self.credit[richest] = self.credit[richest].saturating_sub(all);
-        let leading = self.classes[richest].iter();
-        let others =
-            self.classes.iter().enumerate().filter(|(at, _)| *at != richest).flat_map(|(_, lanes)| lanes);
-        let mut lanes: Vec<(Lane, Amounts)> = leading.chain(others).cloned().collect();
-        lanes.sort_by_key(|(lane, _)| !self.first.contains(lane));
-        // A kind's turn passes when its class has led, whatever the other classes do.
-        self.classes[richest].rotate_left(1.min(self.classes[richest].len()));
-        lanes
-    }
-
-    /// Whether any lane goes first next time that has not just been first.
-    fn first(&mut self, shut_out: Vec<Lane>) -> bool {
-        let news = shut_out.iter().any(|lane| !self.first.contains(lane));
-        self.first = shut_out;
-        news
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn turns(lanes: &[&str]) -> Turns {
-        Turns::new(lanes.iter().map(|lane| (lane.parse().unwrap(), Amounts::default())).collect())
-    }
-
-    #[test]
-    fn classes_lead_by_their_weight_and_none_is_forgotten() {
-        let mut turns = turns(&["a:high", "a", "a:low"]);
-        let leaders: Vec<String> = (0..12).map(|_| turns.next()[0].0.to_string()).collect();
-        let count = |lane: &str| leaders.iter().filter(|leader| *leader == lane).count();
-        assert_eq!((count("a:high"), count("a"), count("a:low")), (8, 3, 1));
-    }
-
-    #[test]
-    fn every_lane_leads_however_many_kinds_there_are() {
-        for kinds in 1..=5 {
-            let lanes: Vec<String> = (0..kinds)
-                .flat_map(|kind| ["", ":high", ":low"].map(|class| format!("k{kind}{class}")))
-                .collect();
-            let mut turns = turns(&lanes.iter().map(String::as_str).collect::<Vec<_>>());
-            let led: std::collections::BTreeSet<String> =
-                (0..12 * kinds).map(|_| turns.next()[0].0.to_string()).collect();
-            assert_eq!(led.len(), lanes.len(), "{kinds} kinds");
-        }
-    }
-
-    #[test]
-    fn kinds_of_one_class_take_turns() {
-        let mut turns = turns(&["a", "b"]);
-        let leaders: std::collections::BTreeSet<String> =
-            (0..4).map(|_| turns.next()[0].0.to_string()).collect();
-        assert_eq!(leaders.len(), 2);
-    }
-
-    #[test]
-    fn a_lane_that_was_shut_out_goes_first() {
-        let mut turns = turns(&["a:high", "b:low"]);
-        assert!(turns.first(vec!["b:low".parse().unwrap()]));
-        assert_eq!(turns.next()[0].0.to_string(), "b:low");
-        assert!(!turns.first(vec!["b:low".parse().unwrap()]), "it has had its turn");
-    }
 }

@@ -16,6 +16,7 @@ use tracing::{error, warn};
 
 use super::readiness::Readiness;
 use crate::broker::contract::{Intake, Receipt};
+use crate::fault::{self, Point};
 use crate::handler::{Context, Stopped};
 use crate::job::lease::{Holder, Lease, Timing, Token};
 use crate::job::name::JobId;
@@ -23,6 +24,9 @@ use crate::store::contract::{Beat, Join, JoinError, Member, Store, StoreError, W
 
 /// How often an unreachable database is asked for a place, at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// How long the database may take to hear that the worker leaves, however often it is asked otherwise.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The leases this process holds.
 #[derive(Clone, Default)]
@@ -222,6 +226,7 @@ async fn live(
         }
         None => return,
     };
+    fault::at(Point::JoinKept);
     if joined.send(Ok(member.holder().clone())).is_err() {
         return;
     }
@@ -235,13 +240,18 @@ async fn live(
             () = stop.cancelled() => break,
         }
     }
-    // Without an answer the presence ends with the process; keepers see the same.
-    let _ = tokio::time::timeout(pulse.timing.heartbeat, member.leave()).await;
+    farewell(member).await;
+}
+
+/// Gives the name up. Without an answer the presence ends all the same; keepers see that.
+async fn farewell(member: Box<dyn Member>) {
+    let _ = tokio::time::timeout(FAREWELL, member.leave()).await;
 }
 
 async fn take_place(pulse: &Pulse, join: &Join) -> Result<Box<dyn Member>, JoinError> {
     let mut wait = RETRY.0;
     loop {
+        fault::at(Point::JoinAsked);
         match pulse.store.join(join).await {
             Err(JoinError::Store(error)) if error.is_transient() => {
                 warn!(
@@ -262,6 +272,9 @@ async fn beat(pulse: &Pulse, member: &mut dyn Member) {
     let (leases, receipts) = pulse.held.live();
     let report = pulse.report.borrow().clone();
     let asked = Instant::now();
+    if !leases.is_empty() {
+        fault::at(Point::BeatAsked);
+    }
     let answer = {
         let beating = member.beat(&leases, pulse.timing.lease, &report);
         tokio::pin!(beating);
@@ -274,6 +287,9 @@ async fn beat(pulse: &Pulse, member: &mut dyn Member) {
     };
     match answer {
         Ok(beats) => {
+            if !beats.is_empty() {
+                fault::at(Point::BeatKept);
+            }
             pulse.held.answered(asked, pulse.timing.lease, &leases, &beats);
             let now = Instant::now();
             pulse.readiness.send_modify(|readiness| readiness.last_beat = Some(now));
@@ -338,6 +354,47 @@ mod tests {
         give_up_expired(&pulse);
         assert_eq!(pulse.held.until(ending.token), None);
         assert!(pulse.held.until(fresh.token).is_some());
+    }
+
+    /// Its database takes a while to answer.
+    struct Slow {
+        holder: Holder,
+        takes: Duration,
+        left: Arc<Mutex<bool>>,
+    }
+
+    #[async_trait::async_trait]
+    impl Member for Slow {
+        fn holder(&self) -> &Holder {
+            &self.holder
+        }
+
+        async fn beat(
+            &mut self,
+            _: &[(JobId, Token)],
+            _: Duration,
+            _: &WorkerReport,
+        ) -> Result<Vec<Beat>, StoreError> {
+            Ok(Vec::new())
+        }
+
+        async fn leave(self: Box<Self>) -> Result<(), StoreError> {
+            tokio::time::sleep(self.takes).await;
+            *self.left.lock().unwrap() = true;
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_answer_to_the_farewell_is_waited_for_and_none_is_not() {
+        // Longer than the shortest heartbeats.
+        for (takes, heard) in [(Duration::from_secs(2), true), (FAREWELL * 100, false)] {
+            let left = Arc::new(Mutex::new(false));
+            let began = tokio::time::Instant::now();
+            farewell(Box::new(Slow { holder: Holder::new("w"), takes, left: left.clone() })).await;
+            assert_eq!(*left.lock().unwrap(), heard);
+            assert_eq!(began.elapsed(), takes.min(FAREWELL));
+        }
     }
 
     #[test]

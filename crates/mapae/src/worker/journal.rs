@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use tracing::warn;
 
 use crate::blob::{BlobError, BlobName, Blobs, PutLimits};
+use crate::fault::{self, Point};
 use crate::handler::{Journal, JournalError};
 use crate::job::lease::Lease;
 use crate::job::name::Kind;
@@ -87,7 +88,10 @@ impl Journal for JobJournal {
     async fn checkpoint(&self, checkpoint: Checkpoint) -> Result<(), JournalError> {
         let shared = &self.shared;
         for attempt in 1.. {
-            match shared.store.checkpoint(&shared.lease, &checkpoint).await {
+            fault::at(Point::CheckpointAsked);
+            let answer = shared.store.checkpoint(&shared.lease, &checkpoint).await;
+            fault::at(Point::CheckpointKept);
+            match answer {
                 Ok(()) => break,
                 Err(SettleError::LeaseLost(_)) => return Err(JournalError::LeaseLost),
                 // Unknown: writing the same stage again is harmless.
@@ -151,7 +155,9 @@ async fn write(shared: Arc<Shared>) {
             progress
         };
         // A progress that is not written is replaced by the next one.
+        fault::at(Point::ProgressAsked);
         let _ = shared.store.progress(&shared.lease, &progress).await;
+        fault::at(Point::ProgressKept);
         tokio::time::sleep(PROGRESS_EVERY).await;
     }
 }

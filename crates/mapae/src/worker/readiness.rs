@@ -118,14 +118,15 @@ mod tests {
     const WAIT: Duration = Duration::from_secs(1);
     const LEASE: Duration = Duration::from_secs(30);
 
-    fn after(signals: &[Signal]) -> Readiness {
-        let now = Instant::now();
+    /// All of it at one moment, which is not this one by the time anybody looks.
+    fn after(signals: &[Signal], now: Instant) -> Readiness {
         let start = Readiness { last_beat: Some(now), ..Readiness::default() };
         signals.iter().fold(start, |readiness, signal| readiness.after(*signal, now))
     }
 
     fn ready(signals: &[Signal]) -> bool {
-        after(signals).unready(Instant::now(), WAIT, LEASE).is_none()
+        let now = Instant::now();
+        after(signals, now).unready(now, WAIT, LEASE).is_none()
     }
 
     #[test]
@@ -140,19 +141,21 @@ mod tests {
         assert!(!ready(&[Ensured, Recovered, LoopEnded]), "back to the start");
         assert!(!ready(&[Ensured, Recovered, Drain]));
         assert!(!ready(&[Ensured, Recovered, Drain, ReadOk, Ensured, Recovered]), "draining is for good");
-        assert_eq!(after(&[Drain, Stopped, Ensured]).phase, Phase::Stopped);
+        assert_eq!(after(&[Drain, Stopped, Ensured], Instant::now()).phase, Phase::Stopped);
     }
 
     #[test]
     fn a_database_that_does_not_answer_makes_it_unready() {
-        let readiness = after(&[Signal::Ensured, Signal::Recovered]);
-        assert!(readiness.unready(Instant::now() + LEASE, WAIT, LEASE).is_some());
+        let now = Instant::now();
+        let readiness = after(&[Signal::Ensured, Signal::Recovered], now);
+        assert!(readiness.unready(now + LEASE, WAIT, LEASE).is_some());
     }
 
     #[test]
     fn a_read_that_hangs_makes_it_unready_though_heartbeats_go_on() {
-        let readiness = after(&[Signal::Ensured, Signal::Recovered, Signal::ReadOk]);
-        let later = Instant::now() + 3 * WAIT;
+        let now = Instant::now();
+        let readiness = after(&[Signal::Ensured, Signal::Recovered, Signal::ReadOk], now);
+        let later = now + 3 * WAIT;
         let beating = Readiness { last_beat: Some(later), ..readiness };
         assert_eq!(beating.unready(later, WAIT, LEASE), Some("the last read is too long ago"));
     }

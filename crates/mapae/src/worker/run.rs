@@ -9,6 +9,7 @@ use super::Worker;
 use super::journal::JobJournal;
 use super::slots::Permit;
 use crate::broker::contract::{Intake, Receipt, Settle};
+use crate::fault::{self, Point};
 use crate::handler::{Context, KindPlan, Registered, Stopped};
 use crate::job::lease::Token;
 use crate::job::record::{Checkpoint, Job, Output};
@@ -27,6 +28,7 @@ pub(super) async fn run(
     permit: Option<Permit>,
     receipt: Option<(Arc<dyn Intake>, Receipt)>,
 ) {
+    fault::at(Point::RunBegun);
     let token = holding.lease.token;
     let _released = Released { worker: worker.clone(), token };
     let (kind, job_id, attempt) = (holding.job.kind.clone(), holding.job.id, holding.job.attempt);
@@ -80,6 +82,7 @@ struct Released {
 impl Drop for Released {
     fn drop(&mut self) {
         self.worker.held.release(self.token);
+        fault::at(Point::RunOver);
     }
 }
 
@@ -120,7 +123,9 @@ async fn decide(
         registered.plan.timeout,
     );
     worker.held.started(holding.lease.token, &ctx);
+    fault::at(Point::HandlerBegins);
     let outcome = execute(registered, &ctx, permit).await;
+    fault::at(Point::HandlerEnded);
     worker.held.until(holding.lease.token)?;
     if ctx.why_stopped() == Some(Stopped::LeaseLost) {
         return None;
@@ -198,7 +203,10 @@ async fn settle(worker: &Worker, mut settlement: Settlement) -> Settled {
     loop {
         // The last question is asked when the lease is over already: the answer before may have been lost.
         let believed = worker.held.until(settlement.lease.token).is_some();
-        match worker.parts.store.settle(settlement.clone()).await {
+        fault::at(Point::SettleAsked);
+        let answer = worker.parts.store.settle(settlement.clone()).await;
+        fault::at(Point::SettleKept);
+        match answer {
             Ok(state) => return Settled::As(state),
             Err(SettleError::LeaseLost(state)) => return Settled::Lost(state),
             Err(SettleError::Store(error)) if error.is_transient() => {
@@ -233,6 +241,7 @@ async fn acknowledge(receipt: Option<(Arc<dyn Intake>, Receipt)>) {
         // Not acknowledged means delivered once more, and answered as finished.
         intake.settle(&[(receipt, Settle::Done)]).await;
     }
+    fault::at(Point::Acknowledged);
 }
 
 fn failure_of(verdict: &Verdict) -> Option<&Failure> {

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::io::{self, Read};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -11,6 +10,8 @@ use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use mapae::blob::{Area, BlobError, BlobName, Blobs, PutLimits, Stored};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
+
+use crate::child::in_a_child;
 
 const GENEROUS: PutLimits = PutLimits { bytes_max: 1 << 40 };
 const MIB: usize = 1024 * 1024;
@@ -322,7 +323,7 @@ fn a_folder_without_write_permission_says_so_and_still_reads() {
     // Root may write anywhere unless it gives that power up, which only a new process can.
     in_a_child(
         "setpriv --bounding-set=-dac_override,-dac_read_search",
-        "a_folder_without_write_permission_says_so_and_still_reads",
+        "blob::a_folder_without_write_permission_says_so_and_still_reads",
         async || {
             use std::os::unix::fs::PermissionsExt;
             let folder = tempfile::tempdir().unwrap();
@@ -353,7 +354,7 @@ fn a_disk_that_takes_no_more_is_full_and_keeps_nothing() {
     // A file size limit fails a write in the middle of a file, as a full disk does, without a disk to fill.
     in_a_child(
         "prlimit --fsize=1000000 env --ignore-signal=XFSZ",
-        "a_disk_that_takes_no_more_is_full_and_keeps_nothing",
+        "blob::a_disk_that_takes_no_more_is_full_and_keeps_nothing",
         async || {
             let folder = tempfile::tempdir().unwrap();
             let (blobs, name) = (open(folder.path()), original());
@@ -368,7 +369,7 @@ fn a_disk_that_takes_no_more_is_full_and_keeps_nothing() {
 
 #[test]
 fn a_large_upload_takes_little_memory() {
-    in_a_child("env", "a_large_upload_takes_little_memory", async || {
+    in_a_child("env", "blob::a_large_upload_takes_little_memory", async || {
         let folder = tempfile::tempdir().unwrap();
         passes_256_mib_in_less_than_64(&open(folder.path())).await;
     });
@@ -565,14 +566,14 @@ mod s3 {
 
     #[test]
     fn a_large_upload_to_a_bucket_takes_little_memory() {
-        in_a_child("env", "s3::a_large_upload_to_a_bucket_takes_little_memory", async || {
+        in_a_child("env", "blob::s3::a_large_upload_to_a_bucket_takes_little_memory", async || {
             passes_256_mib_in_less_than_64(&fresh()).await;
         });
     }
 
     #[test]
     fn a_bucket_refuses_a_wrong_key() {
-        in_a_child("env AWS_SECRET_ACCESS_KEY=wrong", "s3::a_bucket_refuses_a_wrong_key", async || {
+        in_a_child("env AWS_SECRET_ACCESS_KEY=wrong", "blob::s3::a_bucket_refuses_a_wrong_key", async || {
             let refused = fresh().check().await;
             assert!(matches!(refused, Err(BlobError::NotPermitted(_))), "{refused:?}");
         });
@@ -599,26 +600,6 @@ async fn passes_256_mib_in_less_than_64(blobs: &Blobs) {
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let kib: usize = peak.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(kib < 64 * 1024, "the peak was {} MiB", kib / 1024);
-}
-
-/// Runs `work` in a process of its own, started by way of `wrapper`; `test` is the name of the test that calls
-/// this, which the child runs again to get here.
-fn in_a_child(wrapper: &str, test: &str, work: impl AsyncFnOnce()) {
-    const MARK: &str = "MAPAE_TEST_CHILD";
-    if std::env::var(MARK).is_ok_and(|mark| mark == test) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        runtime.unwrap().block_on(work());
-        return;
-    }
-    let mut words = wrapper.split(' ');
-    let mut child = Command::new(words.next().unwrap());
-    child.args(words).arg(std::env::current_exe().unwrap());
-    child.args(["--exact", "--test-threads=1", "--nocapture", &format!("blob::{test}")]).env(MARK, test);
-    let output = child.output().unwrap_or_else(|error| panic!("`{wrapper}` cannot be started: {error}"));
-    let printed = String::from_utf8_lossy(&output.stdout);
-    // The harness says "ok" to a name that fits no test as well.
-    let ran = printed.contains("1 passed");
-    assert!(output.status.success() && ran, "{printed}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn open(folder: &Path) -> Blobs {

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use self::line::Line;
-use crate::site::{Database, PATIENCE, Site, databases, fresh, owner, plan, postgres};
+use crate::site::{Database, Gate, PATIENCE, Site, databases, fresh, owner, plan, postgres};
 use crate::stores::soon;
 
 /// So long that in these tests only a worker's presence can end a lease.
@@ -117,7 +117,7 @@ async fn an_outcome_that_the_database_refuses_ends_its_job() {
             Err::<(), _>(Failure { message: "a bad byte \0".into(), ..Failure::terminal("vendor", "") })
         });
         handlers.add_task(Kind::new("careless").unwrap(), Arc::new(Careless));
-        let worker = site.worker(handlers, short).await;
+        let worker = site.worker(handlers, |_| {}).await;
 
         let mut codes = Vec::new();
         for kind in ["quoted", "built", "careless"] {
@@ -137,42 +137,44 @@ async fn an_outcome_that_the_database_refuses_ends_its_job() {
 }
 
 /// A receiver that tells when it is given an event, and then behaves badly.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Bad {
     asked: Arc<Notify>,
-    given_up: Arc<AtomicU32>,
-    panics: bool,
+    how: Badly,
 }
 
-/// Counts when it goes.
-struct GivenUp(Arc<AtomicU32>);
-
-impl Drop for GivenUp {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
+#[derive(Clone)]
+enum Badly {
+    Hangs,
+    /// Its thread with it: nobody's patience ends this.
+    Blocks(Gate),
+    Panics,
 }
 
 #[async_trait]
 impl EventSink for Bad {
     async fn send(&self, _: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         self.asked.notify_one();
-        assert!(!self.panics, "a receiver's own fault");
-        let _given_up = GivenUp(self.given_up.clone());
-        std::future::pending().await
+        match &self.how {
+            Badly::Hangs => std::future::pending().await,
+            Badly::Blocks(gate) => gate.block(),
+            Badly::Panics => panic!("a receiver's own fault"),
+        }
+        Ok(())
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_receiver_of_events_that_hangs_or_panics_stops_no_ring_and_no_reap() {
-    for panics in [false, true] {
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_receiver_of_events_that_hangs_blocks_or_panics_stops_no_ring_and_no_reap() {
+    let (gate, _key) = Gate::shut();
+    for how in [Badly::Hangs, Badly::Blocks(gate), Badly::Panics] {
         for database in databases().await {
             let mut site = Site::without_keeper(&database).await;
             site.parts.store = store::open(&database.url, true).await.unwrap();
             let mut handlers = Handlers::default();
             handlers.add_fn("k", |_: Value, _: Context| async move { Ok(()) });
             let worker = site.worker(handlers, |_| {}).await;
-            let receiver = Bad { panics, ..Bad::default() };
+            let receiver = Bad { asked: Arc::default(), how: how.clone() };
             let keeper = keeper::start(
                 site.parts.clone(),
                 KeeperPlan {
@@ -194,9 +196,8 @@ async fn a_receiver_of_events_that_hangs_or_panics_stops_no_ring_and_no_reap() {
             claim(&**site.store(), &*gone, abandoned).await;
             drop(gone);
 
-            assert_eq!(site.ended(rung).await.state, State::Succeeded, "{} {panics}", database.name);
+            assert_eq!(site.ended(rung).await.state, State::Succeeded, "{}", database.name);
             assert_eq!(site.ended(abandoned).await.failure.unwrap().code, "worker-lost");
-            assert_eq!(receiver.given_up.load(Ordering::SeqCst), 0, "it still has its first event");
             worker.drain().await;
             // A receiver that hangs is waited for as long as its patience, which is nothing to a test.
             drop(keeper);
@@ -213,17 +214,28 @@ async fn every_call_ends_although_the_line_is_dead_and_accepts_work_again_once_i
     let mut transaction = holder.begin().await.unwrap();
     sqlx::query("lock table mapae.jobs in access exclusive mode").execute(&mut *transaction).await.unwrap();
 
-    // Each is in the middle of its statement when the line dies, both ways to accept among them.
+    // All are in the middle of their statements when the line dies, both ways to accept among them. None waits
+    // long for a lock, so they ask again until then.
+    let dead = CancellationToken::new();
     let mut calls = Vec::new();
     for (n, job) in [new(), new(), keyed("k1"), keyed("k2")].into_iter().enumerate() {
-        let store = store.clone();
-        calls.push(tokio::spawn(async move { drop(store.accept(job).await) }));
+        let (store, dead) = (store.clone(), dead.clone());
+        calls.push(tokio::spawn(async move {
+            while !dead.is_cancelled() {
+                drop(store.accept(job.clone()).await);
+            }
+        }));
         waiting(&mut watcher, n as i64 + 1).await;
     }
-    let reading = store.clone();
-    calls.push(tokio::spawn(async move { drop(reading.job(&Scope::All, JobId::new()).await) }));
+    let (reading, still) = (store.clone(), dead.clone());
+    calls.push(tokio::spawn(async move {
+        while !still.is_cancelled() {
+            drop(reading.job(&Scope::All, JobId::new()).await);
+        }
+    }));
     waiting(&mut watcher, 5).await;
     line.freeze();
+    dead.cancel();
     transaction.rollback().await.unwrap();
 
     for call in calls {
@@ -327,6 +339,41 @@ async fn a_presence_cut_off_silently_is_taken_up_again() {
     assert_eq!(near.job(&Scope::All, id).await.unwrap().unwrap().state, State::Failed);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_presence_that_answers_too_late_is_given_up_without_looking_dead() {
+    let Some((url, line)) = lined().await else { return };
+    let near = store::open(&url, false).await.unwrap();
+    let far = store::open(&line.url, false).await.unwrap();
+    let mut member = far.join(&strict("w", "k")).await.unwrap();
+    let id = near.accept(NewJob { retry: once(), ..new() }).await.unwrap().id;
+    let held = [(id, claim(&*near, &*member, id).await.token)];
+    // The keeper's session has stood while the worker told of itself: it believes in an absence at once.
+    assert_eq!(near.reap(10).await.unwrap(), []);
+    member.beat(&held, LONG, &WorkerReport::default()).await.unwrap();
+
+    // What comes first is the presence. The word that there is none any more is held up on its way.
+    line.mute(1);
+    let mut holder = PgConnection::connect(&url).await.unwrap();
+    let mut watcher = PgConnection::connect(&url).await.unwrap();
+    let mut hold = holder.begin().await.unwrap();
+    sqlx::query("select from mapae.workers for update").execute(&mut *hold).await.unwrap();
+    let beating = tokio::spawn(async move {
+        // No statement waits long for a row.
+        while member.beat(&held, LONG, &WorkerReport::default()).await.is_err() {}
+        member
+    });
+    waiting(&mut watcher, 1).await;
+    for _ in 0..10 {
+        assert_eq!(near.reap(10).await.unwrap(), [], "a worker that beats is not dead");
+    }
+    hold.rollback().await.unwrap();
+
+    let member = within("the beat is answered", beating).await.unwrap();
+    assert_eq!(near.reap(10).await.unwrap(), []);
+    drop(member);
+    assert_eq!(near.job(&Scope::All, id).await.unwrap().unwrap().state, State::Running);
+}
+
 /// As a fail-over or the restart of a pooler does.
 #[tokio::test(flavor = "multi_thread")]
 async fn losing_every_session_at_once_takes_no_live_lease_and_keeps_no_dead_one() {
@@ -356,7 +403,10 @@ async fn losing_every_session_at_once_takes_no_live_lease_and_keeps_no_dead_one(
     .unwrap();
     drop(dying);
 
-    assert_eq!(site.ended(dead).await.failure.unwrap().code, "worker-lost");
+    let read = async |id| site.store().job(&Scope::All, id).await.ok().flatten();
+    let ended =
+        soon("the dead one's job has ended", async || read(dead).await.filter(|job| job.state.is_terminal()));
+    assert_eq!(ended.await.failure.unwrap().code, "worker-lost");
     assert_eq!(site.job(live).await.state, State::Running);
     gate.add_permits(1);
     let job = site.ended(live).await;
@@ -380,15 +430,17 @@ async fn a_worker_that_is_cut_off_stops_its_job_before_another_starts_it() {
             ctx.check()
         }
     });
+    // It stops a heartbeat before its lease ends: as long as this machine may stand still here.
     let timing = |plan: &mut WorkerPlan| {
-        plan.timing.lease = Duration::from_secs(4);
-        plan.timing.heartbeat = Duration::from_secs(1);
+        plan.timing.lease = Duration::from_secs(12);
+        plan.timing.heartbeat = Duration::from_secs(3);
     };
     let _cut_off = far.worker(handlers, timing).await;
     let id = near.submit("k", Value::Null, |_| {}).await;
     near.job_when(id, |job| job.state == State::Running).await;
 
-    line.freeze();
+    // For good: it could otherwise come back and be the one that takes the job again.
+    line.cut();
     let mut handlers = Handlers::default();
     let tell = told.clone();
     handlers.add_fn("k", move |(): (), _: Context| {
@@ -464,7 +516,7 @@ async fn a_kind_that_may_take_for_ever_runs() {
         let site = Site::new(&database).await;
         let mut handlers = Handlers::default();
         handlers.add_fn("k", |(): (), _: Context| async move { Ok(()) }).timeout = Duration::MAX;
-        let worker = site.worker(handlers, short).await;
+        let worker = site.worker(handlers, |_| {}).await;
         let job = site.ended(site.submit("k", Value::Null, |_| {}).await).await;
         assert_eq!((job.state, job.attempt), (State::Succeeded, 1), "{}", database.name);
         worker.drain().await;
@@ -492,14 +544,13 @@ async fn a_worker_whose_handle_is_dropped_drains_and_loses_no_lease() {
     for database in databases().await {
         let site = Site::new(&database).await;
         let (gate, runs) = (Arc::new(Semaphore::new(0)), Arc::default());
-        let worker = site.worker(gated(&gate, &runs), short).await;
+        let worker = site.worker(gated(&gate, &runs), |plan| plan.timing.drain = LONG).await;
         let id = site.submit("gated", Value::Null, |_| {}).await;
         site.job_when(id, |job| job.state == State::Running).await;
 
         drop(worker);
         let later = site.submit("gated", Value::Null, |_| {}).await;
-        // Longer than two leases, which is what is tested.
-        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        site.renewed(id).await;
         gate.add_permits(1);
 
         let job = site.ended(id).await;
@@ -517,27 +568,36 @@ async fn what_is_claimed_while_a_drain_begins_is_handed_back_unstarted() {
     let Some(server) = postgres() else { return };
     let url = fresh(&server).await;
     let site = Site::without_keeper(&at(&url)).await;
-    let (gate, runs) = (Arc::new(Semaphore::new(1)), Arc::default());
-    let worker = site.worker(gated(&gate, &runs), |_| {}).await;
-    // A claim looks at the pauses and an accept does not, so this holds up the first and not the second.
-    let mut other = PgConnection::connect(&url).await.unwrap();
-    let mut hold = other.begin().await.unwrap();
-    sqlx::query("lock table mapae.pauses in access exclusive mode").execute(&mut *hold).await.unwrap();
-    waiting(&mut hold, 1).await;
-    let id = site.submit("gated", Value::Null, |_| {}).await;
-    // To the waiting claim it is still the time at which it was asked.
-    sqlx::query("update mapae.jobs set due_at = due_at - interval '1 hour'")
-        .execute(&mut *hold)
-        .await
-        .unwrap();
+    let (gate, runs) = (Arc::new(Semaphore::new(100)), Arc::default());
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let worker = site.worker(gated(&gate, &runs), |_| {}).await;
+        // A claim looks at the pauses and an accept does not, so this holds up the first and not the second.
+        let mut other = PgConnection::connect(&url).await.unwrap();
+        let mut hold = other.begin().await.unwrap();
+        sqlx::query("lock table mapae.pauses in access exclusive mode").execute(&mut *hold).await.unwrap();
+        waiting(&mut hold, 1).await;
+        let id = site.submit("gated", Value::Null, |_| {}).await;
+        // To the waiting claim it is still the time at which it was asked.
+        sqlx::query("update mapae.jobs set due_at = due_at - interval '1 hour'")
+            .execute(&mut *hold)
+            .await
+            .unwrap();
 
-    drop(worker);
-    hold.commit().await.unwrap();
+        drop(worker);
+        hold.commit().await.unwrap();
 
-    soon("its name is free", async || site.store().workers().await.unwrap().is_empty().then_some(())).await;
-    let job = site.job(id).await;
-    assert_eq!((job.state, job.attempt, runs.load(Ordering::SeqCst)), (State::Pending, 0, 0));
-    assert!(job.sequence > 1, "it was claimed and handed back: {job:?}");
+        soon("its name is free", async || site.store().workers().await.unwrap().is_empty().then_some(()))
+            .await;
+        let job = site.job(id).await;
+        assert_eq!((job.state, job.attempt, runs.load(Ordering::SeqCst)), (State::Pending, 0, 0));
+        if job.sequence > 1 {
+            break;
+        }
+        // The claim had not waited so long: nothing has been seen.
+        assert!(Instant::now() < deadline, "it was never claimed and handed back: {job:?}");
+        site.store().cancel(&Scope::All, id).await.unwrap();
+    }
     site.close().await;
 }
 
@@ -546,18 +606,16 @@ async fn the_token_that_gives_up_a_start_ends_nothing_after_it() {
     for database in databases().await {
         let site = Site::new(&database).await;
         let (gate, runs) = (Arc::new(Semaphore::new(0)), Arc::default());
-        let mut plan = plan("w");
-        short(&mut plan);
         let give_up = CancellationToken::new();
-        let started = worker::start(site.parts.clone(), gated(&gate, &runs), plan, give_up.clone()).await;
+        let started =
+            worker::start(site.parts.clone(), gated(&gate, &runs), plan("w"), give_up.clone()).await;
         let worker = started.unwrap();
         let id = site.submit("gated", Value::Null, |_| {}).await;
         site.job_when(id, |job| job.state == State::Running).await;
 
         give_up.cancel();
         let later = site.submit("gated", Value::Null, |_| {}).await;
-        // Longer than two leases, which is what is tested.
-        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        site.renewed(id).await;
         gate.add_permits(2);
 
         for id in [id, later] {

@@ -1,9 +1,10 @@
 //! What sqlx tells while tests run: the statements, and what a server says beside its answers.
 //!
-//! A process has one listener, so every test that wants to hear shares this one and picks out its own.
+//! A process has one listener, so a test that wants to hear, and to hear nothing of others, has a process of its own
+//! ([`crate::child`]).
 
 use std::collections::HashSet;
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 #[derive(Default)]
 struct Heard {
@@ -17,10 +18,9 @@ fn heard() -> std::sync::MutexGuard<'static, Heard> {
     HEARD.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on it is heard.
+/// From now on it is heard. Once in a process.
 pub(crate) fn listen() {
-    static LISTENING: Once = Once::new();
-    LISTENING.call_once(|| tracing::subscriber::set_global_default(Listener).unwrap());
+    tracing::subscriber::set_global_default(Listener).unwrap();
 }
 
 /// Every statement of this process so far, once.

@@ -5,6 +5,9 @@
 
 mod accept;
 mod blob;
+#[cfg(feature = "streams")]
+mod brokers;
+mod child;
 mod context;
 mod explain;
 mod faults;

@@ -1,6 +1,6 @@
 //! A whole runtime in this process for a test: store, broker, files, door, keeper, and workers at will.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use mapae::accept::{Accept, Window};
@@ -8,14 +8,15 @@ use mapae::blob::Blobs;
 use mapae::broker::contract::Broker;
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::Handlers;
-use mapae::job::lease::Timing;
+use mapae::job::lease::{Holder, Timing};
 use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::{Job, NewJob};
 use mapae::job::resource::Amounts;
+use mapae::job::timestamp::Timestamp;
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::store;
-use mapae::store::contract::{Retention, Scope, Store};
+use mapae::store::contract::{Claim, Retention, Scope, Store};
 use mapae::worker::{self, Parts, WorkerHandle, WorkerPlan};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -156,6 +157,31 @@ impl Site {
         self.job_when(id, |job| job.state.is_terminal()).await
     }
 
+    /// When the lease of the running job ends, as the database has it.
+    async fn leased_until(&self, id: JobId) -> Timestamp {
+        let other = Holder::new("another");
+        let answers = self.store().claim(&other, &[(id, owner())], Duration::from_secs(1)).await.unwrap();
+        match answers[..] {
+            [Claim::Busy(until)] => until,
+            ref other => panic!("{other:?} instead of a live lease"),
+        }
+    }
+
+    /// Waits until the lease of the running job has been renewed three times from now on: the first may have
+    /// been on its way.
+    pub(crate) async fn renewed(&self, id: JobId) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut until = self.leased_until(id).await;
+        for _ in 0..3 {
+            let before = until;
+            while until == before {
+                assert!(Instant::now() < deadline, "the lease of {id} is not renewed");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                until = self.leased_until(id).await;
+            }
+        }
+    }
+
     /// What has happened to the job, in words. Waits for all of it: an event is told only once no transaction
     /// on the whole server can come before it, and other tests have theirs there.
     pub(crate) async fn story(&self, id: JobId) -> Vec<&'static str> {
@@ -180,6 +206,23 @@ impl Site {
             keeper.stop().await;
         }
         self.parts.store.close().await;
+    }
+}
+
+/// Where threads wait, each of them whole, until the key is dropped; a test that fails drops it as well.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<Mutex<mpsc::Receiver<()>>>);
+
+pub(crate) struct Key(#[expect(dead_code, reason = "what counts is when it is dropped")] mpsc::Sender<()>);
+
+impl Gate {
+    pub(crate) fn shut() -> (Self, Key) {
+        let (key, gate) = mpsc::channel();
+        (Self(Arc::new(Mutex::new(gate))), Key(key))
+    }
+
+    pub(crate) fn block(&self) {
+        let _ = self.0.lock().unwrap().recv();
     }
 }
 

@@ -63,6 +63,7 @@ struct State {
     reads_fail: bool,
     silent: bool,
     failed_reads: u64,
+    failed_looks: u64,
     offered_again: u64,
 }
 
@@ -199,9 +200,15 @@ impl Unruly {
         self.bell.notify_waiters();
     }
 
-    /// From now on nothing that opens a reader is answered.
-    pub(crate) fn fall_silent(&self) {
-        self.state().silent = true;
+    /// From now on nothing that opens a reader is answered, or all of it is.
+    pub(crate) fn be_silent(&self, silent: bool) {
+        self.state().silent = silent;
+        self.bell.notify_waiters();
+    }
+
+    /// How many looks for orphans have failed.
+    pub(crate) fn failed_looks(&self) -> u64 {
+        self.state().failed_looks
     }
 
     pub(crate) fn failed_reads(&self) -> u64 {
@@ -241,8 +248,13 @@ impl Unruly {
     }
 
     async fn silence(&self) {
-        if self.state().silent {
-            std::future::pending::<()>().await;
+        loop {
+            // Before the look, so that no bell in between is missed.
+            let rings = self.bell.notified();
+            if !self.state().silent {
+                return;
+            }
+            rings.await;
         }
     }
 }
@@ -313,13 +325,18 @@ impl Reader {
     }
 
     /// In any order, whatever is visible now; else when something will be.
-    fn read(&self, permits: usize) -> Result<Result<Vec<Delivery>, Option<Instant>>, BrokerError> {
+    fn read(
+        &self,
+        permits: usize,
+        shut: &[Lane],
+    ) -> Result<Result<Vec<Delivery>, Option<Instant>>, BrokerError> {
         let mut state = self.broker.state();
         self.trouble(&mut state)?;
         let now = Instant::now();
         let mut deliveries = Vec::new();
         while deliveries.len() < permits {
-            let mine = |entry: &Entry| self.plan.lanes.contains(&entry.lane) && entry.visible_at <= now;
+            let open = |lane: &Lane| self.plan.lanes.contains(lane) && !shut.contains(lane);
+            let mine = |entry: &Entry| open(&entry.lane) && entry.visible_at <= now;
             let visible: Vec<usize> =
                 (0..state.waiting.len()).filter(|at| mine(&state.waiting[*at])).collect();
             if visible.is_empty() {
@@ -338,7 +355,12 @@ impl Reader {
 
 #[async_trait]
 impl Intake for Reader {
-    async fn next(&self, permits: usize, wait: Duration) -> Result<Vec<Delivery>, BrokerError> {
+    async fn next(
+        &self,
+        permits: usize,
+        shut: &[Lane],
+        wait: Duration,
+    ) -> Result<Vec<Delivery>, BrokerError> {
         assert!(permits > 0, "nobody asks for nothing");
         let until = Instant::now() + wait;
         loop {
@@ -346,7 +368,7 @@ impl Intake for Reader {
             tokio::pin!(rung);
             rung.as_mut().enable();
             // Nothing is awaited between taking and answering: a call that is dropped strands nothing.
-            let visible_at = match self.read(permits)? {
+            let visible_at = match self.read(permits, shut)? {
                 Ok(deliveries) => return Ok(deliveries),
                 Err(visible_at) => visible_at,
             };
@@ -361,7 +383,7 @@ impl Intake for Reader {
 
     async fn orphans(&self, max: usize) -> Result<Vec<Delivery>, BrokerError> {
         let mut state = self.broker.state();
-        self.trouble(&mut state)?;
+        self.trouble(&mut state).inspect_err(|_| state.failed_looks += 1)?;
         if self.broker.settling == Settling::AtClaim {
             return Ok(Vec::new());
         }

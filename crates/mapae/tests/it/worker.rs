@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::site::{PATIENCE, Site, databases, plan};
+use crate::site::{Gate, PATIENCE, Site, databases, plan};
+use crate::stores::soon;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submitted_job_runs_and_its_result_is_stored() {
@@ -294,28 +295,24 @@ fn a_handler_that_blocks_every_thread_keeps_its_lease() {
     let blocked = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let other = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     for database in other.block_on(databases()) {
+        let (gate, key) = Gate::shut();
         let runs = Arc::new(AtomicU32::new(0));
         let handlers = || {
-            let runs = runs.clone();
+            let (gate, runs) = (gate.clone(), runs.clone());
             let mut handlers = Handlers::default();
             handlers.add_fn("block", move |(): (), _: Context| {
-                let runs = runs.clone();
+                let (gate, runs) = (gate.clone(), runs.clone());
                 async move {
                     runs.fetch_add(1, Ordering::SeqCst);
-                    // Five leases long, and never yielding.
-                    std::thread::sleep(Duration::from_secs(5));
+                    gate.block();
                     Ok(())
                 }
             });
             handlers
         };
-        let short = |plan: &mut worker::WorkerPlan| {
-            plan.timing.lease = Duration::from_secs(1);
-            plan.timing.heartbeat = Duration::from_millis(100);
-        };
         let first = blocked.block_on(async {
             let site = Site::new(&database).await;
-            let worker = site.worker(handlers(), short).await;
+            let worker = site.worker(handlers(), |_| {}).await;
             (site, worker)
         });
         // Everything else stands on another runtime, as another process would.
@@ -325,14 +322,12 @@ fn a_handler_that_blocks_every_thread_keeps_its_lease() {
             for _ in 0..2 {
                 ids.push(site.submit("block", Value::Null, |_| {}).await);
             }
+            soon("both threads are blocked", async || (runs.load(Ordering::SeqCst) == 2).then_some(())).await;
+            let second = site.worker(handlers(), |plan| plan.name = "v".into()).await;
             for id in &ids {
-                site.job_when(*id, |job| job.state != State::Pending).await;
+                site.renewed(*id).await;
             }
-            let change = |plan: &mut worker::WorkerPlan| {
-                short(plan);
-                plan.name = "v".into();
-            };
-            let second = site.worker(handlers(), change).await;
+            drop(key);
             for id in ids {
                 let job = site.ended(id).await;
                 assert_eq!((job.state, job.attempt), (State::Succeeded, 1), "{}", database.name);

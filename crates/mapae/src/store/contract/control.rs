@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{Scope, StoreError};
 use crate::job::State;
-use crate::job::name::{JobId, Lane, Owner};
+use crate::job::name::{Assignee, JobId, Lane, Owner};
 use crate::job::record::NewJob;
 use crate::job::timestamp::Timestamp;
 
@@ -21,7 +21,11 @@ pub trait Control {
     /// The job is unreadable from now on; once it has ended it becomes a tombstone (T11).
     async fn delete(&self, scope: &Scope, id: JobId) -> Result<(), ControlError>;
 
-    /// The dead letter is pending again, due now, with a fresh budget and its history (T13).
+    /// The dead letter is this assignee's to look after, or nobody's, until it is redriven. Its state and its
+    /// history do not change.
+    async fn assign(&self, scope: &Scope, id: JobId, to: Option<&Assignee>) -> Result<(), ControlError>;
+
+    /// The dead letter is pending again, due now, with a fresh budget and its history, and nobody's (T13).
     async fn redrive(&self, scope: &Scope, id: JobId) -> Result<(), ControlError>;
 
     /// No job of the lane is claimed or rung until it is resumed. Running ones go on.

@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use super::StoreError;
 use crate::job::event::Event;
 use crate::job::name::{JobId, Kind, Lane, Owner};
-use crate::job::timestamp::Timestamp;
 
 /// A pointer that may have been lost is rung again at the latest after `age` doubled so often. Hints also rise
 /// while a broker is down, so without a bound one that was down for minutes would be believed for years.
@@ -47,20 +46,6 @@ pub trait Keep {
 
     /// These events are not handed out again. Those of jobs that are no more are gone with that.
     async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError>;
-
-    /// Deleted jobs that have ended are tombstones now, finished ones past their retention are gone, and
-    /// their files are in the garbage. Their events stay until they have been sent.
-    async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError>;
-
-    /// Files that nothing refers to any more and that may be removed.
-    async fn garbage(&self, max: usize) -> Result<Vec<Garbage>, StoreError>;
-
-    /// These files are gone.
-    async fn swept(&self, files: &[Garbage]) -> Result<(), StoreError>;
-
-    /// Of these names in the file store, those that some row refers to or, because its job has not ended,
-    /// may yet refer to.
-    async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError>;
 }
 
 /// How far one pass rings.
@@ -91,34 +76,4 @@ pub struct Rung {
     /// 1 the first time; above that it is a rescan.
     pub hint: u32,
     pub trace: Option<String>,
-}
-
-/// How long things are kept after their job ended.
-#[derive(Clone, Debug)]
-pub struct Retention {
-    pub finished: Duration,
-    /// Dead letters wait longer: somebody has to look at them.
-    pub failed: Duration,
-    /// How long idempotency keys, tombstones and workers that are gone are remembered.
-    pub memory: Duration,
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        let day = Duration::from_secs(24 * 3600);
-        Self { finished: 7 * day, failed: 90 * day, memory: 2 * day }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
-    pub buried: usize,
-    pub expired: usize,
-}
-
-/// A file to remove.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Garbage {
-    pub file: String,
-    pub since: Timestamp,
 }

@@ -89,6 +89,8 @@ pub struct Stats {
     /// Lanes that have live jobs.
     pub lanes: Vec<LaneStats>,
     pub dead: u64,
+    /// Of the dead, those that nobody looks after.
+    pub dead_unassigned: u64,
     pub dead_oldest: Option<Duration>,
     pub outbox: u64,
 }

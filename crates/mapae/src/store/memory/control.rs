@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{Memory, Row, Submission, Tables};
 use crate::job::event::{Event, EventKind, Position};
-use crate::job::name::{JobId, Lane};
+use crate::job::name::{Assignee, JobId, Lane};
 use crate::job::record::NewJob;
 use crate::job::{Life, Refused, State, Step};
 use crate::store::contract::{
@@ -40,6 +40,16 @@ impl Control for Memory {
 
     async fn delete(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
         self.tables().control(scope, id, &Step::Delete).map(drop)
+    }
+
+    async fn assign(&self, scope: &Scope, id: JobId, to: Option<&Assignee>) -> Result<(), ControlError> {
+        let mut tables = self.tables();
+        let row = tables.jobs.get_mut(&id).filter(|row| row.within(scope)).ok_or(ControlError::NotFound)?;
+        if row.life.state() != State::Failed {
+            return Err(ControlError::Conflict(row.life.state()));
+        }
+        row.assignee = to.cloned();
+        Ok(())
     }
 
     async fn redrive(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
@@ -123,6 +133,7 @@ impl Tables {
             finished_at: None,
             progress: None,
             failure: None,
+            assignee: None,
             checkpoints: Vec::new(),
             output: None,
         };

@@ -88,6 +88,7 @@ impl View for Memory {
             }
             if state == State::Failed {
                 stats.dead += 1;
+                stats.dead_unassigned += u64::from(row.assignee.is_none());
                 stats.dead_oldest = stats.dead_oldest.max(row.finished_at.map(|at| now.since(at)));
             }
             if !state.is_terminal() {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Postgres;
 use super::ask::Ask;
 use crate::job::State;
-use crate::job::name::{JobId, Lane, Owner};
+use crate::job::name::{Assignee, JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
@@ -35,6 +35,10 @@ impl Control for Postgres {
     }
 
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
+        #[cfg(feature = "faults")]
+        if let Some(state) = super::mutant::cancel(&self.pool, id).await? {
+            return Ok(state);
+        }
         let changed = sqlx::query(
             "
             with changed as (
@@ -106,13 +110,34 @@ impl Control for Postgres {
         changed.map(drop).ok_or(ControlError::NotFound)
     }
 
+    async fn assign(&self, scope: &Scope, id: JobId, to: Option<&Assignee>) -> Result<(), ControlError> {
+        let changed = sqlx::query(
+            "
+            update mapae.jobs j
+               set assignee = $3
+             where j.id = $1 and ($2::text is null or j.owner = $2) and not j.delete_asked
+               and j.state = 'failed'
+            returning j.id
+            ",
+        )
+        .bind(id.0)
+        .bind(scope.owner())
+        .bind(to.map(Assignee::as_str))
+        .maybe(&self.pool)
+        .await?;
+        if changed.is_some() {
+            return Ok(());
+        }
+        Err(ControlError::Conflict(self.state_of(scope, id).await?))
+    }
+
     async fn redrive(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
         let changed = sqlx::query(
             "
             with changed as (
                 update mapae.jobs j
                    set state = 'pending', attempt = 0, throttled = 0, redrives = j.redrives + 1,
-                       due_at = now(), finished_at = null, cancel_asked = false,
+                       due_at = now(), finished_at = null, cancel_asked = false, assignee = null,
                        deadline = case when j.deadline > now() then j.deadline end,
                        sequence = j.sequence + 1
                  where j.id = $1 and ($2::text is null or j.owner = $2) and not j.delete_asked

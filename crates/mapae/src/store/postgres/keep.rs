@@ -1,6 +1,5 @@
-//! The keeper's statements: ring, reap, expire, send, prune.
+//! The keeper's statements: ring, reap, expire, send.
 
-use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -10,23 +9,17 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use super::Postgres;
+use super::absence::Missing;
 use super::ask::Ask;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
-use crate::job::lease::HEARTBEAT_MAX;
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::retry::Failure;
-use crate::job::timestamp::Timestamp;
-use crate::store::contract::{
-    DOUBLINGS_MAX, Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError,
-};
+use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung, StoreError};
 use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
 const OWNERS_MAX: i64 = 64;
-
-/// How much longer than a heartbeat a presence may take to be back.
-const RETURN: Duration = Duration::from_secs(2);
 
 /// Nobody holds the lock of the life of worker `w`.
 macro_rules! absent {
@@ -306,118 +299,10 @@ impl Keep for Postgres {
         .await?;
         Ok(())
     }
-
-    async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError> {
-        let max = i64::try_from(max).unwrap_or(i64::MAX);
-        let rows = sqlx::query(
-            "
-            with old as (
-                select id, owner, delete_asked, source->>'file' as source from mapae.jobs
-                 where id = any(array(
-                       (select id from mapae.jobs where delete_asked and finished_at is not null limit $1)
-                       union
-                       (select id from mapae.jobs
-                         where state <> 'failed' and finished_at < now() - $2 * interval '1 microsecond'
-                         order by finished_at limit $1)
-                       union
-                       (select id from mapae.jobs
-                         where state = 'failed' and finished_at < now() - $3 * interval '1 microsecond'
-                         order by finished_at limit $1)))
-                   and finished_at is not null
-                 limit $1
-                   for update skip locked
-            ), files as (
-                insert into mapae.garbage (file, since)
-                select distinct file, now() from (
-                    select source from old
-                    union all
-                    select output->'file'->>'name' from mapae.results where job in (select id from old)
-                    union all
-                    select output->'file'->>'name' from mapae.checkpoints where job in (select id from old)
-                ) f (file) where file is not null
-                on conflict do nothing
-            ), buried as (
-                insert into mapae.tombstones (job, owner, at)
-                select id, owner, now() from old where delete_asked
-                on conflict do nothing
-            ), told as (
-                delete from mapae.events where job = any(array(select id from old)) and sent
-            ), gone as (
-                delete from mapae.jobs where id = any(array(select id from old))
-            )
-            select delete_asked from old
-            ",
-        )
-        .bind(max)
-        .bind(as_micros(retention.finished))
-        .bind(as_micros(retention.failed))
-        .rows(&self.pool)
-        .await?;
-        let mut pruned = Pruned::default();
-        for row in rows {
-            if row.try_get("delete_asked")? { pruned.buried += 1 } else { pruned.expired += 1 }
-        }
-        self.forget(retention, max).await?;
-        Ok(pruned)
-    }
-
-    async fn garbage(&self, max: usize) -> Result<Vec<Garbage>, StoreError> {
-        let rows = sqlx::query(
-            "
-            select file, (extract(epoch from since) * 1000000)::bigint as since
-              from mapae.garbage order by since limit $1
-            ",
-        )
-        .bind(i64::try_from(max).unwrap_or(i64::MAX))
-        .rows(&self.pool)
-        .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(Garbage {
-                    file: row.try_get("file")?,
-                    since: Timestamp::from_micros(row.try_get("since")?),
-                })
-            })
-            .collect()
-    }
-
-    async fn swept(&self, files: &[Garbage]) -> Result<(), StoreError> {
-        sqlx::query("delete from mapae.garbage where file = any($1)")
-            .bind(files.iter().map(|garbage| garbage.file.clone()).collect::<Vec<_>>())
-            .done(&self.pool)
-            .await?;
-        Ok(())
-    }
-
-    async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError> {
-        // A file's name begins with its job's id, so no index over names is needed.
-        let named: Vec<(Uuid, &String)> =
-            files.iter().filter_map(|file| Some((crate::store::row::job_of_file(file)?, file))).collect();
-        let rows = sqlx::query(
-            "
-            select g.file
-              from unnest($1::uuid[], $2::text[]) g (job, file)
-             where exists (select from mapae.jobs j where j.id = g.job
-                              and (j.finished_at is null or j.source->>'file' = g.file))
-                or exists (select from mapae.results r where r.job = g.job and r.output->'file'->>'name' = g.file)
-                or exists (select from mapae.checkpoints c where c.job = g.job and c.output->'file'->>'name' = g.file)
-            ",
-        )
-        .bind(named.iter().map(|(job, _)| *job).collect::<Vec<_>>())
-        .bind(named.iter().map(|(_, file)| (*file).clone()).collect::<Vec<_>>())
-        .rows(&self.pool)
-        .await?;
-        rows.iter().map(|row| Ok(row.try_get("file")?)).collect()
-    }
 }
 
 impl Postgres {
-    /// The lives of workers that have ended: nobody holds their lock.
-    ///
-    /// That all locks are free at once (a restart, a fail-over, a pooler that dropped every session) proves
-    /// nothing, so an absence counts at once only where the worker told of itself while this very session
-    /// stood. Otherwise it has to last, with this database answering all the while, for longer than a
-    /// worker that lives takes to show itself again.
+    /// The lives of workers that have ended: nobody holds their lock, and [`Absences`](super::absence::Absences) has seen enough of that.
     async fn gone(&self) -> Result<Vec<Uuid>, StoreError> {
         let lock = || self.absences.lock().unwrap_or_else(PoisonError::into_inner);
         // Taken away until this look has succeeded: an outage begins the count anew.
@@ -435,21 +320,16 @@ impl Postgres {
         ))
         .rows(&self.pool)
         .await?;
-        let mut absences = HashMap::with_capacity(rows.len());
-        let mut gone = Vec::new();
+        let mut missing = Vec::with_capacity(rows.len());
         for row in rows {
-            let life: Uuid = row.try_get("incarnation")?;
-            let since = before.get(&life).copied().unwrap_or_else(Instant::now);
-            let heartbeat = match Duration::from_millis(big(row.try_get("heartbeat_ms")?)?) {
-                Duration::ZERO => HEARTBEAT_MAX,
-                told => told.min(HEARTBEAT_MAX),
-            };
-            if row.try_get("witnessed")? || since.elapsed() > heartbeat + RETURN {
-                gone.push(life);
-            }
-            absences.insert(life, since);
+            missing.push(Missing {
+                life: row.try_get("incarnation")?,
+                heartbeat: Duration::from_millis(big(row.try_get("heartbeat_ms")?)?),
+                witnessed: row.try_get("witnessed")?,
+            });
         }
-        *lock() = absences;
+        let (after, gone) = before.after(&missing, Instant::now());
+        *lock() = after;
         Ok(gone)
     }
 
@@ -561,22 +441,6 @@ impl Postgres {
         .rows(&self.pool)
         .await?;
         by_turn(&rows)
-    }
-
-    /// What is remembered of jobs and workers that are no more.
-    async fn forget(&self, retention: &Retention, max: i64) -> Result<(), StoreError> {
-        for statement in [
-            "delete from mapae.idempotency where ctid = any(array(select ctid from mapae.idempotency
-              where created_at < now() - $1 * interval '1 microsecond' limit $2))",
-            "delete from mapae.tombstones where ctid = any(array(select ctid from mapae.tombstones
-              where at < now() - $1 * interval '1 microsecond' limit $2))",
-            "delete from mapae.workers w where w.ctid = any(array(select ctid from mapae.workers
-              where seen_at < now() - $1 * interval '1 microsecond' limit $2))
-                and not exists (select from mapae.jobs j where j.state = 'running' and j.incarnation = w.incarnation)",
-        ] {
-            sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).done(&self.pool).await?;
-        }
-        Ok(())
     }
 }
 

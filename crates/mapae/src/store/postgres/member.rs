@@ -32,6 +32,9 @@ struct PgMember {
     presence: PgConnection,
     /// Which of its locks the presence holds: of the name, of this life.
     held: (bool, bool),
+    /// A presence that did not answer in time. The server may believe in it still, and so may the row: it is let
+    /// go of only once the row says otherwise, or a keeper would see a row that claims a lock nobody holds.
+    former: Option<PgConnection>,
     pulse: PgConnection,
 }
 
@@ -55,6 +58,7 @@ pub(super) async fn join(store: &Postgres, join: &Join) -> Result<Box<dyn Member
         store: store.clone(),
         presence,
         held,
+        former: None,
     };
     member.renew(&[], Duration::ZERO, &WorkerReport::default()).await?;
     // T9: whoever had this name before has no presence any more, or this process would not have it.
@@ -130,7 +134,9 @@ impl PgMember {
         let pinged = tokio::time::timeout(GLANCE, self.presence.ping()).await;
         if !matches!(pinged, Ok(Ok(()))) {
             self.held = (false, false);
-            self.presence = connect(&self.store).await?;
+            let next = connect(&self.store).await?;
+            let former = std::mem::replace(&mut self.presence, next);
+            self.former.get_or_insert(former);
         }
         if !self.held.0 {
             self.held.0 = lock(&mut self.presence, name_lock(&self.holder.name)).await?;
@@ -158,14 +164,16 @@ impl Member for PgMember {
         if !matches!(tokio::time::timeout(2 * GLANCE, self.appear()).await, Ok(Ok(()))) {
             self.held.1 = false;
         }
-        match within(self.renew(leases, lease, report)).await {
+        let beats = match within(self.renew(leases, lease, report)).await {
             // A connection that failed once is not trusted again.
             Err(StoreError::Unavailable(_)) => {
                 self.pulse = connect(&self.store).await?;
-                within(self.renew(leases, lease, report)).await
+                within(self.renew(leases, lease, report)).await?
             }
-            other => other,
-        }
+            other => other?,
+        };
+        self.former = None;
+        Ok(beats)
     }
 
     async fn leave(mut self: Box<Self>) -> Result<(), StoreError> {

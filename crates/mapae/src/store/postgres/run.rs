@@ -458,6 +458,8 @@ pub(super) async fn settle(
     .bind(outbox)
     .rows(pool)
     .await?;
+    #[cfg(feature = "faults")]
+    super::mutant::tell_late(pool, &ids).await?;
     let mut answers = HashMap::with_capacity(batch.len());
     for row in rows {
         answers.insert(

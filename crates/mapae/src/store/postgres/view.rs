@@ -223,7 +223,10 @@ impl View for Postgres {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         let rows = sqlx::query(
-            "select state, count(*) as jobs from mapae.jobs where not delete_asked group by state",
+            "
+            select state, count(*) as jobs, count(*) filter (where assignee is null) as unassigned
+              from mapae.jobs where not delete_asked group by state
+            ",
         )
         .rows(&self.views)
         .await?;
@@ -231,6 +234,9 @@ impl View for Postgres {
         for row in rows {
             let found = state(row.try_get("state")?)?;
             let jobs = big(row.try_get("jobs")?)?;
+            if found == State::Failed {
+                stats.dead_unassigned = big(row.try_get("unassigned")?)?;
+            }
             stats.states.iter_mut().filter(|(state, _)| *state == found).for_each(|(_, count)| *count = jobs);
         }
         stats.dead =

@@ -8,7 +8,7 @@ use sqlx::types::Json;
 
 use super::{Sqlite, Told, Transaction, now, one, tell};
 use crate::job::State;
-use crate::job::name::{JobId, Lane, Owner};
+use crate::job::name::{Assignee, JobId, Lane, Owner};
 use crate::job::record::NewJob;
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
@@ -45,6 +45,10 @@ impl Control for Sqlite {
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
         let scope = scope.clone();
         self.write(async move |tx| {
+            #[cfg(feature = "faults")]
+            if let Some(state) = super::mutant::cancel(tx, id).await? {
+                return Ok(state);
+            }
             if let Some(state) = cancel_on(tx, &scope, id).await? {
                 return Ok(state);
             }
@@ -73,6 +77,26 @@ impl Control for Sqlite {
         .await
     }
 
+    async fn assign(&self, scope: &Scope, id: JobId, to: Option<&Assignee>) -> Result<(), ControlError> {
+        let (scope, to) = (scope.clone(), to.cloned());
+        self.write(async move |tx| {
+            let query = sqlx::query(
+                "
+                update jobs set assignee = $3
+                 where id = $1 and ($2 is null or owner = $2) and not delete_asked and state = 'failed'
+                ",
+            )
+            .bind(id.0)
+            .bind(scope.owner())
+            .bind(to.map(String::from));
+            if tx.run(query).await? > 0 {
+                return Ok(());
+            }
+            Err(ControlError::Conflict(state_of(tx, &scope, id).await?))
+        })
+        .await
+    }
+
     async fn redrive(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
         let scope = scope.clone();
         self.write(async move |tx| {
@@ -80,7 +104,7 @@ impl Control for Sqlite {
                 "
                 update jobs
                    set state = 'pending', attempt = 0, throttled = 0, redrives = redrives + 1,
-                       due_at = $3, finished_at = null, cancel_asked = 0,
+                       due_at = $3, finished_at = null, cancel_asked = 0, assignee = null,
                        deadline = case when deadline > $3 then deadline end,
                        sequence = sequence + 1
                  where id = $1 and ($2 is null or owner = $2) and not delete_asked and state = 'failed'

@@ -1,4 +1,4 @@
-//! The keeper's statements: ring, reap, expire, send, prune.
+//! The keeper's statements: ring, reap, expire, send.
 
 use std::time::Duration;
 
@@ -13,10 +13,7 @@ use super::{Sqlite, Told, Transaction, hex, hexes, limit, now, one, tell};
 use crate::job::event::Event;
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::retry::Failure;
-use crate::job::timestamp::Timestamp;
-use crate::store::contract::{
-    DOUBLINGS_MAX, Garbage, Keep, LaneWindow, Pruned, Retention, RingPlan, Rung, StoreError,
-};
+use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung, StoreError};
 use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
@@ -286,81 +283,6 @@ impl Keep for Sqlite {
         })
         .await
     }
-
-    async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError> {
-        let (retention, max) = (retention.clone(), limit(max));
-        self.write(async move |tx| {
-            let query = sqlx::query(
-                "
-                select id from (select id from jobs where delete_asked and finished_at is not null limit $1)
-                 union
-                select id from (select id from jobs
-                                 where finished_at is not null and state <> 'failed' and finished_at < $2 - $3
-                                 order by finished_at limit $1)
-                 union
-                select id from (select id from jobs where state = 'failed' and finished_at < $2 - $4
-                                 order by finished_at limit $1)
-                 limit $1
-                ",
-            )
-            .bind(max)
-            .bind(tx.now)
-            .bind(as_micros(retention.finished))
-            .bind(as_micros(retention.failed));
-            let mut old = Vec::new();
-            for row in tx.rows(query).await? {
-                old.push(row.try_get::<Uuid, _>("id")?);
-            }
-            let pruned = remove(tx, hexes(old)).await?;
-            forget(tx, &retention, max).await?;
-            Ok(pruned)
-        })
-        .await
-    }
-
-    async fn garbage(&self, max: usize) -> Result<Vec<Garbage>, StoreError> {
-        let query = sqlx::query("select file, since from garbage order by since limit $1").bind(limit(max));
-        self.rows(query)
-            .await?
-            .iter()
-            .map(|row| {
-                Ok(Garbage {
-                    file: row.try_get("file")?,
-                    since: Timestamp::from_micros(row.try_get("since")?),
-                })
-            })
-            .collect()
-    }
-
-    async fn swept(&self, files: &[Garbage]) -> Result<(), StoreError> {
-        let files: Value = files.iter().map(|garbage| garbage.file.as_str()).collect();
-        self.write(async move |tx| {
-            let query = sqlx::query("delete from garbage where file in (select value from json_each($1))");
-            tx.run(query.bind(files)).await?;
-            Ok(())
-        })
-        .await
-    }
-
-    async fn referenced(&self, files: &[String]) -> Result<Vec<String>, StoreError> {
-        // A file's name begins with its job's id, so no index over names is needed.
-        let named =
-            files.iter().filter_map(|file| Some(json!([hex(crate::store::row::job_of_file(file)?), file])));
-        let query = sqlx::query(
-            "
-            select g.value->>1 as file
-              from json_each($1) g
-             where exists (select 1 from jobs j where j.id = unhex(g.value->>0)
-                              and (j.finished_at is null or j.source->>'$.file' = g.value->>1))
-                or exists (select 1 from results r where r.job = unhex(g.value->>0)
-                              and r.output->>'$.file.name' = g.value->>1)
-                or exists (select 1 from checkpoints c where c.job = unhex(g.value->>0)
-                              and c.output->>'$.file.name' = g.value->>1)
-            ",
-        )
-        .bind(named.collect::<Value>());
-        self.rows(query).await?.iter().map(|row| Ok(row.try_get("file")?)).collect()
-    }
 }
 
 impl Sqlite {
@@ -477,68 +399,6 @@ async fn ring_oldest(
     .bind(as_micros(again))
     .bind(tx.now);
     rung(tx, query).await
-}
-
-/// Takes these jobs away with all that belongs to them; their files become garbage.
-async fn remove(tx: &mut Transaction<'_>, old: Value) -> Result<Pruned, StoreError> {
-    let files = sqlx::query(
-        "
-        with old (id) as (select unhex(value) from json_each($1))
-        insert into garbage (file, since)
-        select distinct file, $2 from (
-            select source->>'$.file' as file from jobs where id in (select id from old)
-            union all
-            select output->>'$.file.name' from results where job in (select id from old)
-            union all
-            select output->>'$.file.name' from checkpoints where job in (select id from old)
-        ) where file is not null
-        on conflict do nothing
-        ",
-    )
-    .bind(old.clone())
-    .bind(tx.now);
-    tx.run(files).await?;
-    let buried = sqlx::query(
-        "
-        insert into tombstones (job, owner, at)
-        select id, owner, $2 from jobs
-         where id in (select unhex(value) from json_each($1)) and delete_asked
-        on conflict do nothing
-        ",
-    )
-    .bind(old.clone())
-    .bind(tx.now);
-    tx.run(buried).await?;
-    let told =
-        sqlx::query("delete from events where sent and job in (select unhex(value) from json_each($1))");
-    tx.run(told.bind(old.clone())).await?;
-    let gone = sqlx::query(
-        "
-        delete from jobs
-         where id in (select unhex(value) from json_each($1)) and finished_at is not null
-        returning delete_asked
-        ",
-    )
-    .bind(old);
-    let mut pruned = Pruned::default();
-    for row in tx.rows(gone).await? {
-        if row.try_get("delete_asked")? { pruned.buried += 1 } else { pruned.expired += 1 }
-    }
-    Ok(pruned)
-}
-
-/// What is remembered of jobs and workers that are no more.
-async fn forget(tx: &mut Transaction<'_>, retention: &Retention, max: i64) -> Result<(), StoreError> {
-    for statement in [
-        "delete from idempotency where rowid in (select rowid from idempotency where created_at < $3 - $1 limit $2)",
-        "delete from tombstones where rowid in (select rowid from tombstones where at < $3 - $1 limit $2)",
-        "delete from workers where rowid in (select rowid from workers
-          where seen_at < $3 - $1 limit $2)
-            and not exists (select 1 from jobs j where j.state = 'running' and j.incarnation = workers.incarnation)",
-    ] {
-        tx.run(sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).bind(tx.now)).await?;
-    }
-    Ok(())
 }
 
 /// Of a row with `id`, `event`, `attempt` and `code`.

@@ -125,6 +125,21 @@ impl Run for Sqlite {
         .await
     }
 
+    #[cfg(feature = "faults")]
+    async fn settle(&self, mut settlement: Settlement) -> Result<State, SettleError> {
+        let settled = self.write(async move |tx| {
+            super::mutant::fence(tx, &mut settlement).await?;
+            let state = settle(tx, &settlement).await?;
+            Ok::<_, SettleError>((state, super::mutant::withhold(tx, settlement.lease.job).await?))
+        });
+        let (state, withheld) = settled.await?;
+        if let Some(withheld) = withheld {
+            super::mutant::tell_late(self, withheld);
+        }
+        Ok(state)
+    }
+
+    #[cfg(not(feature = "faults"))]
     async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
         self.write(async move |tx| settle(tx, &settlement).await).await
     }

@@ -194,13 +194,19 @@ impl View for Sqlite {
     async fn stats(&self) -> Result<Stats, StoreError> {
         let rows = self
             .rows(sqlx::query(
-                "select state, count(*) as jobs from jobs where not delete_asked group by state",
+                "
+                select state, count(*) as jobs, count(*) filter (where assignee is null) as unassigned
+                  from jobs where not delete_asked group by state
+                ",
             ))
             .await?;
         let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
         for row in rows {
             let found = state(row.try_get("state")?)?;
             let jobs = big(row.try_get("jobs")?)?;
+            if found == State::Failed {
+                stats.dead_unassigned = big(row.try_get("unassigned")?)?;
+            }
             stats.states.iter_mut().filter(|(state, _)| *state == found).for_each(|(_, count)| *count = jobs);
         }
         stats.dead =

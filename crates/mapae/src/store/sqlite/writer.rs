@@ -4,17 +4,24 @@
 //! and whatever waits when the last commit returned goes into the next one: no timer, and under no load
 //! a request travels alone. Each request has a savepoint of its own, so that one that fails takes nothing
 //! of its neighbours with it. Nobody is answered before the commit has returned.
+//!
+//! A panic ends the transaction under way, whose outcome is then unknown to those who asked, and nothing
+//! else: the thread opens another.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{Connection, Executor, Row};
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use super::{BUSY, Query, connect, now};
+use crate::fault::{self, Point};
 use crate::store::contract::{PATIENCE, StoreError};
 
 /// Requests that may wait; beyond that askers wait to ask.
@@ -135,16 +142,10 @@ impl Writer {
         let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(no_thread)?;
         let (sender, receiver) = mpsc::channel(QUEUE);
         let closing = CancellationToken::new();
-        let thread = Thread {
-            options: options.busy_timeout(LOOK),
-            in_memory,
-            outbox,
-            connection: None,
-            closing: closing.clone(),
-        };
+        let thread = Thread { options, in_memory, outbox, connection: None, closing: closing.clone() };
         std::thread::Builder::new()
             .name("mapae-sqlite".into())
-            .spawn(move || runtime.block_on(thread.serve(receiver)))
+            .spawn(move || thread.run(&runtime, receiver))
             .map_err(no_thread)?;
         Ok(Self { sender, closing })
     }
@@ -162,7 +163,7 @@ impl Writer {
         let request = Box::new(Asked { work: Some(work), outcome: None, asker });
         let asked = async {
             self.sender.send(request).await.map_err(|_| closed())?;
-            answer.await.map_err(|_| closed())
+            answer.await.map_err(|_| unanswered())
         };
         match tokio::time::timeout(PATIENCE, asked).await {
             Ok(answered) => answered.map_err(E::from)?,
@@ -186,7 +187,26 @@ struct Thread {
 }
 
 impl Thread {
-    async fn serve(mut self, mut receiver: mpsc::Receiver<Box<dyn Request>>) {
+    fn run(mut self, runtime: &Runtime, mut receiver: mpsc::Receiver<Box<dyn Request>>) {
+        // Whatever a panic leaves behind is the connection, and that is recovered.
+        while catch_unwind(AssertUnwindSafe(|| runtime.block_on(self.serve(&mut receiver)))).is_err() {
+            error!("the writer of the database ended unexpectedly; it goes on with the next transaction");
+            runtime.block_on(async {
+                // A connection that is only dropped keeps its locks until its own thread has closed it.
+                if let Some(connection) = &mut self.connection {
+                    let _ = connection.execute("rollback").await;
+                }
+                self.recover().await;
+            });
+        }
+        if let Some(connection) = self.connection {
+            // Nothing is lost if this fails: what was answered is in the log and synced.
+            let _ = runtime.block_on(connection.close());
+        }
+    }
+
+    /// Until nobody can ask any more and nobody waits.
+    async fn serve(&mut self, receiver: &mut mpsc::Receiver<Box<dyn Request>>) {
         let mut waiting = VecDeque::new();
         let mut batch = Vec::new();
         loop {
@@ -198,10 +218,6 @@ impl Thread {
             while !waiting.is_empty() {
                 self.answer(&mut waiting).await;
             }
-        }
-        if let Some(connection) = self.connection {
-            // Nothing is lost if this fails: what was answered is in the log and synced.
-            let _ = connection.close().await;
         }
     }
 
@@ -236,14 +252,16 @@ impl Thread {
             // there is no savepoint left to go back to. Whoever still waits gets the next one.
             kept.map_err(|_| StoreError::Unavailable("the transaction was rolled back".into()))?;
         }
+        fault::at(Point::SqliteCommit);
         tx.connection.execute("commit").await?;
+        fault::at(Point::SqliteCommitted);
         Ok(())
     }
 
     async fn begin(&mut self) -> Result<Transaction<'_>, StoreError> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(connect(&self.options).await?),
+            none => none.insert(connect_patiently(&self.options).await?),
         };
         let patience = Instant::now() + BUSY;
         while let Err(error) = connection.execute("begin immediate; savepoint request").await {
@@ -266,6 +284,15 @@ impl Thread {
     }
 }
 
+/// Another process that closes the file, or opens it after a crash, holds all of it for a moment: while it
+/// connects, SQLite itself has to be patient.
+async fn connect_patiently(options: &SqliteConnectOptions) -> Result<SqliteConnection, StoreError> {
+    let mut connection = connect(&options.clone().busy_timeout(BUSY)).await?;
+    let look = format!("pragma busy_timeout = {}", LOOK.as_millis());
+    connection.execute(sqlx::AssertSqlSafe(look)).await?;
+    Ok(connection)
+}
+
 /// One error for each who shared the transaction.
 fn again(error: &StoreError) -> StoreError {
     let why = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string).into();
@@ -284,6 +311,11 @@ fn is_busy(error: &sqlx::Error) -> bool {
 
 fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
+}
+
+/// Whether it was written is not known.
+fn unanswered() -> StoreError {
+    StoreError::Unavailable("the transaction ended unexpectedly".into())
 }
 
 fn no_thread(error: std::io::Error) -> StoreError {
@@ -343,6 +375,32 @@ mod tests {
         room(&store, 1_000).await;
         let id = store.accept(job(40_000)).await.expect("room again").id;
         assert!(store.job(&Scope::All, id).await.expect("a read").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_its_transaction_and_not_the_writing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = format!("sqlite:{}/jobs.db", folder.path().display());
+        for url in [file.as_str(), "sqlite::memory:"] {
+            let store = Sqlite::open(url, true).await.expect("a store");
+            store.migrate().await.expect("a schema");
+            let before = store.accept(job(1)).await.expect("an answer").id;
+            let panicked = store.write(async |tx| {
+                tx.run(sqlx::query("delete from jobs")).await?;
+                if tx.now > 0 {
+                    panic!("on purpose");
+                }
+                Ok::<_, StoreError>(())
+            });
+            let panicked = panicked.await;
+            assert!(matches!(panicked, Err(StoreError::Unavailable(_))), "{panicked:?}");
+            let after = store.accept(job(1)).await.expect("it writes on").id;
+            for id in [before, after] {
+                let found = store.job(&Scope::All, id).await.expect("a read");
+                assert!(found.is_some(), "a job is lost on {url}");
+            }
+            store.close().await;
+        }
     }
 
     #[tokio::test]

@@ -20,6 +20,7 @@ struct Cut {
     opened: usize,
     dead: usize,
     hung_up: usize,
+    muted: usize,
 }
 
 impl Line {
@@ -37,6 +38,17 @@ impl Line {
     /// Every open connection is dead from now on. New ones pass.
     pub(crate) fn freeze(&self) {
         self.cut.send_modify(|cut| cut.dead = cut.opened);
+    }
+
+    /// As [`Line::freeze`], and new ones are dead from their beginning.
+    pub(crate) fn cut(&self) {
+        self.cut.send_modify(|cut| cut.dead = usize::MAX);
+    }
+
+    /// What the server answers on the first `number` connections arrives no more; what it is told, and that
+    /// the other side has hung up, does.
+    pub(crate) fn mute(&self, number: usize) {
+        self.cut.send_modify(|cut| cut.muted = number);
     }
 
     /// Both ends learn that the dead connections are gone.
@@ -57,8 +69,13 @@ async fn lay(listener: TcpListener, server: (String, u16), cut: watch::Sender<Cu
 
 async fn carry(number: usize, mut client: TcpStream, mut server: TcpStream, mut cut: watch::Receiver<Cut>) {
     tokio::select! {
+        biased;
+        _ = cut.wait_for(|cut| number < cut.dead || number < cut.muted) => {}
         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => return,
-        _ = cut.wait_for(|cut| number < cut.dead) => {}
+    }
+    if number < cut.borrow().muted {
+        let _ = tokio::io::copy(&mut client, &mut server).await;
+        return;
     }
     // Both ends stay open, unread, until somebody hangs up; a test that ends does.
     let _ = cut.wait_for(|cut| number < cut.hung_up).await;

@@ -39,8 +39,9 @@ impl InPostgres {
         Self { store, pool, shifted: Mutex::default() }
     }
 
-    async fn run(&self, statement: String) {
-        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&self.pool).await.unwrap();
+    /// All in one round trip and one transaction.
+    async fn run(&self, statements: String) {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statements)).execute(&self.pool).await.unwrap();
     }
 }
 
@@ -60,21 +61,20 @@ impl Harness for InPostgres {
         tables.push("delete from mapae.workers;".into());
         // Rows that others refer to go last.
         tables.reverse();
-        for statement in tables {
-            self.run(statement).await;
-        }
+        self.run(tables.concat()).await;
         *self.shifted.lock().unwrap() = Duration::ZERO;
         self.store.clone()
     }
 
     async fn pass(&self, by: Duration) {
-        for (table, columns) in MOMENTS {
-            let moved: Vec<String> = columns
+        let moved = MOMENTS.iter().map(|(table, columns)| {
+            let columns: Vec<String> = columns
                 .iter()
                 .map(|column| format!("{column} = {column} - interval '{} seconds'", by.as_secs()))
                 .collect();
-            self.run(format!("update mapae.{table} set {}", moved.join(", "))).await;
-        }
+            format!("update mapae.{table} set {};", columns.join(", "))
+        });
+        self.run(moved.collect()).await;
         *self.shifted.lock().unwrap() += by;
     }
 

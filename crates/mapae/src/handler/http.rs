@@ -15,16 +15,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use mapae::handler::{Context, Task};
-use mapae::job::record::Output;
-use mapae::job::retry::Failure;
-use mapae::job::timestamp::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::config::{Handler, HandlerBody};
-use crate::outbound;
+use super::{Context, Task};
+use crate::job::record::Output;
+use crate::job::retry::Failure;
+use crate::job::timestamp::Timestamp;
+
+/// How long a connection may take to be made.
+const CONNECTING: Duration = Duration::from_secs(10);
 
 /// The largest answer that is taken, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -32,32 +33,66 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The longest that a service may put a job off.
 const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// How a service is called. Not printable: the address may hold a password.
+#[derive(Clone)]
+pub struct ServicePlan {
+    pub url: String,
+    pub body: Body,
+    /// From the first byte sent to the last byte of the answer.
+    pub timeout: Duration,
+    /// Most calls at the same time from this process.
+    pub concurrent: usize,
+}
+
+/// What a service is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// The job and its params.
+    Job,
+    /// The params alone, for a service that knows nothing of jobs.
+    Raw,
+}
+
+/// Calls cannot be made from this process.
+#[derive(Debug, thiserror::Error)]
+#[error("TLS cannot be used for calls to services")]
+pub struct NoClient(#[source] reqwest::Error);
+
 /// A service, and the calls that may be made to it at the same time.
-pub(crate) struct Service {
+pub struct Service {
     http: reqwest::Client,
-    plan: Handler,
+    plan: ServicePlan,
     places: Arc<Semaphore>,
 }
 
 impl Service {
-    pub(crate) fn new(plan: &Handler) -> Result<Self, reqwest::Error> {
-        let http = outbound::client().timeout(plan.timeout).build()?;
-        Ok(Self { http, plan: plan.clone(), places: Arc::new(Semaphore::new(plan.concurrent)) })
+    pub fn new(plan: ServicePlan) -> Result<Self, NoClient> {
+        // The whole program uses ring. It fails only where it has been installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECTING)
+            .timeout(plan.timeout)
+            // What is sent must not follow a redirect to somewhere else.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(NoClient)?;
+        let places = Arc::new(Semaphore::new(plan.concurrent));
+        Ok(Self { http, plan, places })
     }
 
     async fn call(&self, ctx: &Context) -> Result<Option<Value>, Failure> {
         let _place = self.places.acquire().await.expect("the semaphore is never closed");
         let job = ctx.job();
         let body = match self.plan.body {
-            HandlerBody::Raw => job.params.clone(),
-            HandlerBody::Job => json!({
+            Body::Raw => job.params.clone(),
+            Body::Job => json!({
                 "job": { "id": job.id, "kind": job.kind, "owner": job.owner, "attempt": job.attempt },
                 "params": job.params,
             }),
         };
         let mut request = self
             .http
-            .post(self.plan.url.reveal())
+            .post(&self.plan.url)
             .header(CONTENT_TYPE, "application/json")
             .header("idempotency-key", ctx.idempotency_key("call"))
             .header("mapae-job", job.id.to_string())
@@ -157,7 +192,7 @@ fn put_off(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use mapae::job::retry::FailureClass;
+    use crate::job::retry::FailureClass;
 
     use super::*;
 

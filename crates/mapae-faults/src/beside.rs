@@ -1,0 +1,279 @@
+//! Faults beside kills: what fails is not the process but something around it.
+
+use std::fmt;
+use std::time::Duration;
+
+use mapae::fault::Point;
+use tokio::process::Command;
+
+use crate::cell::{Cell, Fault, Scene, Store};
+use crate::client::Ask;
+use crate::line::{Line, Weather};
+use crate::random::{Numbers, ask};
+use crate::site::{Site, World};
+use crate::trouble::{Outcome, Trouble};
+use crate::wait::{PATIENCE, until};
+
+/// What fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// The database goes away and comes back, before requests and between commits and their answers.
+    Line,
+    /// The disk has no room, and then has room again. Played by a limit on the size of files.
+    Disk,
+    /// A worker's clock is an hour ahead, another's an hour behind.
+    Clock,
+    /// Two processes are configured with one name.
+    Name,
+    /// The database is restored from a backup while a worker of the time after it lives on.
+    Restored,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beside {
+    what: What,
+    store: Store,
+}
+
+const ALL: [What; 5] = [What::Line, What::Disk, What::Clock, What::Name, What::Restored];
+
+/// Where Debian's package `faketime` has it.
+const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+
+/// Bytes of the largest file while the disk is full: the schema fits and little more.
+const DISK: &str = "1000000";
+
+impl Beside {
+    /// A line, a clock that is not the database's, and a backup that is put back under a living worker are there
+    /// only where there is a server.
+    pub(crate) fn all(stores: &[Store]) -> Vec<Self> {
+        let each = stores.iter().flat_map(|&store| ALL.map(|what| Self { what, store }));
+        let served = |one: &Self| {
+            one.store == Store::Postgres || !matches!(one.what, What::Line | What::Clock | What::Restored)
+        };
+        each.filter(served).collect()
+    }
+
+    pub(crate) async fn play(self, world: &World) -> Outcome<()> {
+        let site = Site::make(world, self.store).await?;
+        let played = match self.what {
+            What::Line => line(&site).await,
+            What::Disk => disk(&site).await,
+            What::Clock => clock(&site).await,
+            What::Name => name(&site).await,
+            What::Restored => restored(&site, self.store).await,
+        };
+        let played = match played {
+            Ok(()) => site.check(100).await,
+            failed => failed,
+        };
+        match played {
+            Ok(()) => site.clear().await,
+            Err(trouble) => {
+                eprintln!("   {self}: what is left of it lies in {}", site.folder.display());
+                Err(trouble)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.what {
+            What::Line => "line",
+            What::Disk => "disk",
+            What::Clock => "clock",
+            What::Name => "name",
+            What::Restored => "restored",
+        };
+        write!(f, "beside/{what}/{}", self.store.name())
+    }
+}
+
+async fn line(site: &Site) -> Outcome<()> {
+    let (server, rest) = site.server().ok_or_else(|| Trouble::Site("no address of a server".into()))?;
+    let line = Line::to(&server).await?;
+    let url = format!("MAPAE_DATABASE_URL={}", rest.replace("{}", &line.address));
+    let around = ["env", url.as_str()];
+    let (mut door, address) = site.door_in(&around, "door", None)?;
+    let mut workers = [site.worker_in(&around, "a", None)?, site.worker_in(&around, "b", None)?];
+    let (doors, _) = tokio::sync::watch::channel(address.clone());
+    let calm = tokio_util::sync::CancellationToken::new();
+    let clients: Vec<_> = (0..2).map(|at| tokio::spawn(ask(site, at, &doors, &calm))).collect();
+    let mut numbers = Numbers::from(1);
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(200 + numbers.below(600))).await;
+        if numbers.below(3) > 0 {
+            line.set(Weather::Mute);
+            tokio::time::sleep(Duration::from_millis(numbers.below(300))).await;
+        }
+        line.set(Weather::Down);
+        tokio::time::sleep(Duration::from_millis(numbers.below(1_500))).await;
+        line.set(Weather::Good);
+    }
+    calm.cancel();
+    for client in clients {
+        if tokio::time::timeout(PATIENCE, client).await.is_err() {
+            return Err(Trouble::broken("a client has no answer though the line is good again"));
+        }
+    }
+    site.ended().await?;
+    site.client.cancel_too_late(&address).await?;
+    door.kill().await;
+    for worker in &mut workers {
+        worker.kill().await;
+    }
+    Ok(())
+}
+
+async fn disk(site: &Site) -> Outcome<()> {
+    let limit = format!("--fsize={DISK}:unlimited");
+    // A write that is too large is an error, not a signal.
+    let around = ["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh", "prlimit", limit.as_str()];
+    let (mut door, address) = site.door_in(&around, "door", None)?;
+    site.client.insist(&address, &Ask::new("before")).await?;
+    let mut refused = Vec::new();
+    let full = until(PATIENCE, async || {
+        let ask = Ask::new(format!("full-{}", refused.len())).with_bytes(1_500_000);
+        if site.client.ask(&address, &ask).await.is_none() {
+            refused.push(ask);
+        }
+        refused.len() >= 3
+    });
+    if !full.await {
+        return Err(Trouble::NotHit("the disk was never full".into()));
+    }
+    // The rows, too: on SQLite their file is as full.
+    for number in 0..30 {
+        let mut ask = Ask::new(format!("row-{number}"));
+        ask.params["text"] = "x".repeat(100_000).into();
+        if site.client.ask(&address, &ask).await.is_none() {
+            refused.push(ask);
+        }
+    }
+    let id = door.id().ok_or_else(|| Trouble::broken("the door fell over a full disk"))?;
+    let cleared = Command::new("prlimit").args(["--pid", &id, "--fsize=unlimited"]).status().await?;
+    if !cleared.success() {
+        return Err(Trouble::Site("prlimit cannot lift the limit".into()));
+    }
+    for ask in &refused {
+        site.client.insist(&address, ask).await?;
+    }
+    let mut worker = site.worker("a", None)?;
+    site.ended().await?;
+    site.client.cancel_too_late(&address).await?;
+    door.kill().await;
+    worker.kill().await;
+    Ok(())
+}
+
+async fn clock(site: &Site) -> Outcome<()> {
+    if !std::path::Path::new(FAKETIME).exists() {
+        return Err(Trouble::Site(format!("{FAKETIME} is missing: install Debian's package faketime")));
+    }
+    let (mut door, address) = site.door("door", None)?;
+    site.service.hold(true);
+    let mut right = site.worker("right", None)?;
+    site.client.insist(&address, &Ask::new("long")).await?;
+    if !until(PATIENCE, async || site.service.held() > 0).await {
+        return Err(Trouble::broken("no job is started in time"));
+    }
+    let library = format!("LD_PRELOAD={FAKETIME}");
+    let wrong =
+        |offset: &'static str| ["env", library.as_str(), "DONT_FAKE_MONOTONIC=1", offset].map(str::to_owned);
+    let mut others = Vec::new();
+    for (name, offset) in [("ahead", "FAKETIME=+3600"), ("behind", "FAKETIME=-3600")] {
+        let around = wrong(offset);
+        let around: Vec<&str> = around.iter().map(String::as_str).collect();
+        others.push(site.worker_in(&around, name, None)?);
+    }
+    // Three leases, which is what is tested: nobody takes what is held, whatever his clock says.
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    let claims = site.claims().await?;
+    if claims != 1 {
+        return Err(Trouble::broken(format!("a job of a live worker was claimed {claims} times")));
+    }
+    // The one with the right clock dies; those with wrong ones do the work.
+    right.kill().await;
+    site.service.hold(false);
+    site.service.release();
+    for number in 0..5 {
+        site.client.insist(&address, &Ask::new(format!("key-{number}"))).await?;
+    }
+    site.ended().await?;
+    site.client.cancel_too_late(&address).await?;
+    door.kill().await;
+    for other in &mut others {
+        other.kill().await;
+    }
+    Ok(())
+}
+
+async fn name(site: &Site) -> Outcome<()> {
+    let (mut door, address) = site.door("door", None)?;
+    site.service.hold(true);
+    let mut first = site.worker_as("first", "same")?;
+    site.client.insist(&address, &Ask::new("key-0")).await?;
+    if !until(PATIENCE, async || site.service.held() > 0).await {
+        return Err(Trouble::broken("no job is started in time"));
+    }
+    let mut second = site.worker_as("second", "same")?;
+    let code = second.code().await;
+    if code.is_none_or(|code| code == 0) {
+        return Err(Trouble::broken(format!("a second worker of one name is not refused: {code:?}")));
+    }
+    if site.claims().await? != 1 {
+        return Err(Trouble::broken("the second worker of one name took the first one's job"));
+    }
+    // After the death of the first the name is free.
+    first.kill().await;
+    site.service.hold(false);
+    site.service.release();
+    let mut third = site.worker_as("third", "same")?;
+    until(PATIENCE, async || {
+        // The name may not be free at once.
+        if third.has_ended()
+            && let Ok(again) = site.worker_as("third", "same")
+        {
+            third = again;
+        }
+        site.all_ended().await
+    })
+    .await;
+    site.ended().await?;
+    site.client.cancel_too_late(&address).await?;
+    door.kill().await;
+    third.kill().await;
+    Ok(())
+}
+
+async fn restored(site: &Site, store: Store) -> Outcome<()> {
+    let cell = Cell { scene: Scene::Work, point: Point::SettleAsked, store, fault: Fault::Freeze };
+    let (mut door, address) = site.door("door", None)?;
+    site.client.insist(&address, &Ask::new("key-0")).await?;
+    site.database.back_up().await?;
+    let mut zombie = site.worker("a", Some(cell))?;
+    zombie.hit(cell).await?;
+    door.kill().await;
+    site.database.restore().await?;
+    // The backup knows nothing of the first run: whoever claims now gets the same epoch again.
+    site.service.forget();
+    site.service.hold(true);
+    let (mut door, address) = site.door("other-door", None)?;
+    let mut worker = site.worker("b", None)?;
+    if !until(PATIENCE, async || site.service.held() > 0).await {
+        return Err(Trouble::broken("no job of the backup is started in time"));
+    }
+    site.service.hold(false);
+    zombie.thaw(cell).await;
+    if site.all_ended().await {
+        return Err(Trouble::broken("a worker of the time after the backup settled a job of the backup"));
+    }
+    site.service.release();
+    site.ended().await?;
+    site.client.cancel_too_late(&address).await?;
+    for process in [&mut door, &mut worker, &mut zombie] {
+        process.kill().await;
+    }
+    Ok(())
+}

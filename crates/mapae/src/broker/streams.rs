@@ -1,0 +1,204 @@
+//! Streams of Valkey or Redis (7.0 and later).
+//!
+//! | contract | here |
+//! |---|---|
+//! | lane | a stream of its own, read by the one group `mapae`; all keys in one hash slot |
+//! | consumer | a worker's name and incarnation |
+//! | `ensure` | `XGROUP CREATE … 0 MKSTREAM`: from the start, never `$`, which would skip what came before |
+//! | `publish` | `XADD NOMKSTREAM`; its reply is `Accepted` |
+//! | `next` | `XREADGROUP … >`: lane by lane without waiting, then one that waits for all of them |
+//! | `orphans` | the pending list: of earlier lives of this name, then `XAUTOCLAIM` by each entry's idle time |
+//! | `hold` | `XCLAIM … JUSTID` by a script that looks at the owner first |
+//! | `settle` | `XACK` and `XDEL` in one script that looks at the owner first: at finish |
+//! | `hand_back` | the entry is added anew and the old one deleted, in one script |
+//! | `Park` | copied to a list of its own, cut to the newest 10,000 |
+//!
+//! An acknowledgement names no consumer, so without the look at the owner a worker that was stopped would
+//! erase the entry of whoever took its job over. Nothing is ever trimmed by length: that deletes what nobody
+//! has read, without a word. A key that is gone (`FLUSHALL`, a fail-over) is made again by whoever meets it
+//! first; the pointers that were in it are rung again by the keeper.
+
+mod check;
+mod intake;
+mod link;
+mod scripts;
+mod stats;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use redis::Value;
+
+use self::link::{Link, Place};
+use super::BrokerPlan;
+use super::contract::{
+    Broker, BrokerError, BrokerStats, Caps, Concern, Intake, IntakePlan, PUBLISH_PATIENCE, Pointer,
+    Published, Settling, Source,
+};
+use crate::job::name::Lane;
+
+/// The one group that reads. With a second one an entry could not be deleted when it is settled.
+const GROUP: &str = "mapae";
+
+/// The field of an entry that holds the pointer.
+const FIELD: &str = "p";
+
+struct Streams {
+    name: &'static str,
+    place: Place,
+    keys: Keys,
+    link: Link,
+}
+
+pub(super) fn open(plan: &BrokerPlan) -> Result<Arc<dyn Broker>, BrokerError> {
+    let (url, prefix) = apart(&plan.url);
+    if prefix.is_empty()
+        || prefix.len() > 64
+        || !prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    {
+        return Err(BrokerError::Fatal(
+            "the prefix in the broker's address is 1 to 64 letters, digits, dots, dashes and underscores"
+                .into(),
+        ));
+    }
+    let place = Place::parse(&url)?;
+    let name = if plan.url.starts_with("redis") { "redis" } else { "valkey" };
+    Ok(Arc::new(Streams { name, keys: Keys { prefix }, link: Link::new(place.clone()), place }))
+}
+
+/// The address without our own parameter, and what all our keys begin with. Two installations that share a
+/// server need one each: either would find nothing in its database for the other's pointers, and drop them.
+fn apart(url: &str) -> (String, String) {
+    let (address, query) = url.split_once('?').unwrap_or((url, ""));
+    let (mut others, mut prefix) = (Vec::new(), GROUP.to_owned());
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        match part.strip_prefix("prefix=") {
+            Some(value) => prefix = value.to_owned(),
+            None => others.push(part),
+        }
+    }
+    let rest = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
+    (format!("{address}{rest}"), prefix)
+}
+
+/// The names of our keys. The braces keep all of them in one slot of a cluster, which reads of several
+/// streams and scripts need.
+#[derive(Clone, Debug)]
+struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    fn of(&self, lane: &Lane) -> String {
+        format!("{{{}}}:{lane}", self.prefix)
+    }
+
+    /// No lane is called like that.
+    fn parked(&self) -> String {
+        format!("{{{}}}::parked", self.prefix)
+    }
+}
+
+/// Makes sure of every lane's stream and group.
+async fn ensure(link: &Link, keys: &Keys, lanes: &[Lane]) -> Result<(), BrokerError> {
+    let mut pipe = redis::pipe();
+    for lane in lanes {
+        pipe.cmd("XGROUP").arg("CREATE").arg(keys.of(lane)).arg(GROUP).arg("0").arg("MKSTREAM");
+    }
+    for (answer, lane) in link.pipe(pipe).await?.into_iter().zip(lanes) {
+        match answer {
+            Ok(_) => {}
+            Err(error) if error.code() == Some("BUSYGROUP") => {}
+            Err(error) if error.code() == Some("WRONGTYPE") => {
+                return Err(BrokerError::Fatal(format!(
+                    "the key {} of the broker holds something else than a stream: delete it or use another database",
+                    keys.of(lane)
+                )));
+            }
+            Err(error) => return Err(link::class_of(error)),
+        }
+    }
+    Ok(())
+}
+
+impl Streams {
+    /// The answers in order; `None` where there is no stream.
+    async fn add(&self, pointers: &[&(Lane, Pointer)]) -> Vec<Option<Published>> {
+        let mut pipe = redis::pipe();
+        for (lane, pointer) in pointers {
+            pipe.cmd("XADD")
+                .arg(self.keys.of(lane))
+                .arg("NOMKSTREAM")
+                .arg("*")
+                .arg(FIELD)
+                .arg(pointer.encode());
+        }
+        let answer = |answer: Result<Value, redis::RedisError>| match answer {
+            Ok(Value::Nil) => None,
+            Ok(_) => Some(Published::Accepted),
+            Err(error) => Some(Published::Refused(link::class_of(error))),
+        };
+        match self.link.pipe(pipe).await {
+            Ok(answers) => answers.into_iter().map(answer).collect(),
+            Err(BrokerError::Transient(_)) => pointers.iter().map(|_| Some(Published::Unknown)).collect(),
+            Err(error) => {
+                let why = error.to_string();
+                pointers.iter().map(|_| Some(Published::Refused(BrokerError::Fatal(why.clone())))).collect()
+            }
+        }
+    }
+
+    async fn publish_or_heal(&self, pointers: &[(Lane, Pointer)]) -> Vec<Published> {
+        let all: Vec<&(Lane, Pointer)> = pointers.iter().collect();
+        let mut answers = self.add(&all).await;
+        let missed: Vec<usize> = (0..answers.len()).filter(|at| answers[*at].is_none()).collect();
+        if !missed.is_empty() {
+            let mut lanes: Vec<Lane> = missed.iter().map(|at| pointers[*at].0.clone()).collect();
+            lanes.sort_unstable();
+            lanes.dedup();
+            if ensure(&self.link, &self.keys, &lanes).await.is_ok() {
+                let again: Vec<&(Lane, Pointer)> = missed.iter().map(|at| &pointers[*at]).collect();
+                for (at, answer) in missed.into_iter().zip(self.add(&again).await) {
+                    answers[at] = answer;
+                }
+            }
+        }
+        let missing =
+            |(lane, _): &(Lane, Pointer)| Published::Refused(BrokerError::Topology(lane.to_string()));
+        answers.into_iter().zip(pointers).map(|(answer, at)| answer.unwrap_or_else(|| missing(at))).collect()
+    }
+}
+
+#[async_trait]
+impl Broker for Streams {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { source: Source::Pointers, settling: Settling::AtFinish, holds: true }
+    }
+
+    async fn ensure(&self, lanes: &[Lane]) -> Result<(), BrokerError> {
+        ensure(&self.link, &self.keys, lanes).await
+    }
+
+    async fn publish(&self, pointers: &[(Lane, Pointer)]) -> Vec<Published> {
+        let publishing = self.publish_or_heal(pointers);
+        tokio::time::timeout(PUBLISH_PATIENCE, publishing)
+            .await
+            .unwrap_or_else(|_| pointers.iter().map(|_| Published::Unknown).collect())
+    }
+
+    async fn open(&self, plan: &IntakePlan) -> Result<Arc<dyn Intake>, BrokerError> {
+        Ok(Arc::new(intake::Reader::new(&self.place, &self.keys, plan)))
+    }
+
+    async fn check(&self) -> Result<Vec<Concern>, BrokerError> {
+        check::of(&self.link).await
+    }
+
+    async fn stats(&self, lane: &Lane) -> Result<BrokerStats, BrokerError> {
+        stats::of(&self.link, &self.keys.of(lane)).await
+    }
+}

@@ -1,0 +1,102 @@
+//! What every broker that carries pointers promises, against the real servers.
+
+mod laws;
+mod refusals;
+mod streams;
+mod worker;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mapae::broker::contract::{Broker, Delivery, Intake, IntakePlan, Pointer, Published};
+use mapae::broker::{self, BrokerPlan};
+use mapae::job::lease::Holder;
+use mapae::job::name::{JobId, Lane};
+use uuid::Uuid;
+
+use crate::site::{PATIENCE, owner};
+
+/// A server with a corner of its own for one test, and a hand on it that mapae does not have.
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    /// The address of the corner.
+    pub(crate) url: String,
+    hand: streams::Hand,
+}
+
+/// Every server that this run tests, each with an empty corner.
+pub(crate) fn servers() -> Vec<Server> {
+    let known = [("valkey", "MAPAE_TEST_VALKEY"), ("redis", "MAPAE_TEST_REDIS")];
+    let mut servers = Vec::new();
+    for (name, variable) in known {
+        let Ok(address) = std::env::var(variable) else {
+            assert!(
+                std::env::var_os("MAPAE_TEST_EMBEDDED").is_some(),
+                "no {name}: run `cargo xtask test`, or set MAPAE_TEST_EMBEDDED=1"
+            );
+            continue;
+        };
+        let prefix = Uuid::new_v4().simple().to_string();
+        let url = format!("{address}?prefix={prefix}");
+        servers.push(Server { name, url, hand: streams::Hand::new(&address, prefix) });
+    }
+    servers
+}
+
+impl Server {
+    pub(crate) fn broker(&self) -> Arc<dyn Broker> {
+        broker::open(&BrokerPlan { url: self.url.clone(), database_url: String::new() }).unwrap()
+    }
+
+    /// Everything this corner holds is gone.
+    pub(crate) async fn wipe(&self) {
+        self.hand.wipe().await;
+    }
+}
+
+fn lanes(kinds: &[&str]) -> Vec<Lane> {
+    kinds.iter().map(|kind| kind.parse().unwrap()).collect()
+}
+
+fn pointer(lane: &Lane) -> (Lane, Pointer) {
+    (lane.clone(), Pointer::new(JobId::new(), owner(), lane.kind.clone(), 1, None))
+}
+
+fn reader(lanes: &[Lane], consumer: &Holder, take_over_idle: Duration) -> IntakePlan {
+    IntakePlan { lanes: lanes.to_vec(), consumer: consumer.clone(), take_over_idle }
+}
+
+/// Longer than any test.
+const NEVER: Duration = Duration::from_secs(3600);
+
+async fn publish(broker: &dyn Broker, lane: &Lane, count: usize) -> Vec<JobId> {
+    let pointers: Vec<(Lane, Pointer)> = (0..count).map(|_| pointer(lane)).collect();
+    let answers = broker.publish(&pointers).await;
+    assert!(answers.iter().all(|answer| matches!(answer, Published::Accepted)), "{answers:?}");
+    pointers.into_iter().map(|(_, pointer)| pointer.job).collect()
+}
+
+fn job(delivery: &Delivery) -> JobId {
+    delivery.pointer.as_ref().unwrap().job
+}
+
+/// Reads until so many have come.
+async fn read(intake: &dyn Intake, count: usize) -> Vec<Delivery> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut deliveries = Vec::new();
+    while deliveries.len() < count {
+        assert!(Instant::now() < deadline, "only {} of {count} came", deliveries.len());
+        deliveries.extend(intake.next(count - deliveries.len(), &[], Duration::from_secs(1)).await.unwrap());
+    }
+    deliveries
+}
+
+async fn orphans(intake: &dyn Intake, count: usize) -> Vec<Delivery> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut deliveries = Vec::new();
+    while deliveries.len() < count {
+        assert!(Instant::now() < deadline, "only {} of {count} orphans came", deliveries.len());
+        deliveries.extend(intake.orphans(count - deliveries.len()).await.unwrap());
+    }
+    deliveries
+}

@@ -1,0 +1,161 @@
+//! What the keeper rings, and in which order.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use mapae::job::name::{Class, JobId, Priority};
+use mapae::job::record::{FirstRing, NewJob};
+use mapae::store::contract::{DOUBLINGS_MAX, LaneQuota, RingPlan};
+
+use super::quota;
+use crate::stores::{LEASE, everywhere, job, lane, owner, plan};
+
+#[tokio::test]
+async fn a_newcomers_first_job_comes_next_however_much_of_anothers_is_rung() {
+    everywhere(async |bench| {
+        let rung = |turn| Some(FirstRing { turn, again: LEASE });
+        for place in 1..=100 {
+            bench.accept(NewJob { rung: rung(place), ..job() }).await;
+        }
+        let worker = bench.join("w").await;
+        let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 10, LEASE).await.unwrap();
+        assert_eq!(held.len(), 10);
+        let newcomer = bench.accept(NewJob { owner: owner("globex"), rung: rung(12), ..job() }).await;
+        let waiting = bench.accept(NewJob { owner: owner("initech"), ..job() }).await;
+        assert_eq!(bench.ring().await.len(), 1);
+        let next = bench.store.claim_rung(worker.holder(), &quota(lane()), 4, LEASE).await.unwrap();
+        let next: Vec<JobId> = next.iter().map(|holding| holding.job.id).collect();
+        assert!(next.contains(&newcomer), "rung with its accept");
+        assert!(next.contains(&waiting), "rung by a keeper");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_owner_with_a_thousand_jobs_does_not_starve_another() {
+    everywhere(async |bench| {
+        for _ in 0..1000 {
+            bench.accept(job()).await;
+        }
+        let small = bench.accept(NewJob { owner: owner("globex"), ..job() }).await;
+        let plan = RingPlan { window: 10, again: LEASE, max: 100 };
+        let rung = bench.store.ring(&plan).await.unwrap();
+        assert_eq!(rung.len(), 10, "no more than the window");
+        assert!(rung.iter().any(|rung| rung.job == small), "the small owner's job is among the first");
+        assert!(bench.store.ring(&plan).await.unwrap().is_empty(), "the window is full");
+
+        let worker = bench.join("w").await;
+        let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 4, LEASE).await.unwrap();
+        assert_eq!(held.len(), 4);
+        assert_eq!(bench.store.ring(&plan).await.unwrap().len(), 4, "four places are free again");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_lane_leaves_room_in_the_others() {
+    everywhere(async |bench| {
+        let low = || NewJob { priority: Priority::new(9).unwrap(), ..job() };
+        for _ in 0..5 {
+            bench.accept(job()).await;
+        }
+        let other = bench.accept(low()).await;
+        let plan = RingPlan { window: 2, again: LEASE, max: 100 };
+        let rung = bench.store.ring(&plan).await.unwrap();
+        assert_eq!(rung.len(), 3);
+        assert_eq!(rung.iter().filter(|rung| rung.lane.class == Class::Low).count(), 1);
+
+        let worker = bench.join("w").await;
+        let lanes = [LaneQuota { lane: low().lane(), max: 4 }, LaneQuota { lane: lane(), max: 1 }];
+        let held = bench.store.claim_rung(worker.holder(), &lanes, 9, LEASE).await.unwrap();
+        assert_eq!(held.len(), 2, "one there, and one for the other lane's quota");
+        assert_eq!(held[0].job.id, other, "lanes come in the given order");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn two_keepers_at_once_ring_a_job_once() {
+    everywhere(async |bench| {
+        for _ in 0..50 {
+            bench.accept(job()).await;
+        }
+        let keepers: Vec<_> = (0..8)
+            .map(|_| {
+                let store = bench.store.clone();
+                tokio::spawn(async move { store.ring(&plan()).await.unwrap() })
+            })
+            .collect();
+        let mut rung = Vec::new();
+        for keeper in keepers {
+            rung.extend(keeper.await.unwrap());
+        }
+        // A keeper may leave to another what that one is just looking at.
+        rung.extend(bench.ring().await);
+        assert!(rung.iter().all(|rung| rung.hint == 1));
+        assert_eq!(rung.len(), 50);
+        assert_eq!(rung.iter().map(|rung| rung.job).collect::<HashSet<_>>().len(), 50);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pointer_that_was_not_published_comes_back_and_a_published_one_waits_for_its_age() {
+    everywhere(async |bench| {
+        let (lost, published) = (bench.accept(job()).await, bench.accept(job()).await);
+        let plan = RingPlan { again: LEASE, ..plan() };
+        assert_eq!(bench.store.ring(&plan).await.unwrap().len(), 2);
+        bench.store.rung(&[(published, 1)], 3 * LEASE).await.unwrap();
+        assert_eq!(bench.store.ring(&plan).await.unwrap(), []);
+        bench.harness.pass(LEASE).await;
+        let back = bench.store.ring(&plan).await.unwrap();
+        assert_eq!(back.iter().map(|rung| (rung.job, rung.hint)).collect::<Vec<_>>(), [(lost, 2)]);
+        bench.store.rung(&[(lost, 2)], LEASE).await.unwrap();
+        bench.harness.pass(LEASE).await;
+        assert_eq!(bench.store.ring(&plan).await.unwrap(), [], "the age doubles with the hint");
+        bench.harness.pass(LEASE).await;
+        let both: HashSet<JobId> =
+            bench.store.ring(&plan).await.unwrap().iter().map(|rung| rung.job).collect();
+        assert_eq!(both, HashSet::from([lost, published]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_keeper_is_told_when_the_next_job_becomes_due() {
+    everywhere(async |bench| {
+        assert_eq!(bench.store.next_due(10 * LEASE).await.unwrap(), None);
+        let run_at = Some(bench.store.now().await.unwrap() + 2 * LEASE);
+        let id = bench.accept(NewJob { run_at, ..job() }).await;
+        assert_eq!(bench.ring().await, []);
+        assert_eq!(bench.store.next_due(LEASE).await.unwrap(), None);
+        let wait = bench.store.next_due(10 * LEASE).await.unwrap().expect("it is within the horizon");
+        assert!(wait > LEASE && wait <= 2 * LEASE, "{wait:?}");
+        bench.harness.pass(2 * LEASE).await;
+        assert_eq!(bench.store.next_due(LEASE).await.unwrap(), Some(Duration::ZERO));
+        assert_eq!(bench.ring().await[0].job, id);
+        assert_eq!(bench.store.next_due(10 * LEASE).await.unwrap(), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pointer_rung_in_vain_for_long_is_not_believed_for_longer_than_the_bound() {
+    everywhere(async |bench| {
+        let id = bench.accept(job()).await;
+        let again = RingPlan { again: Duration::from_secs(1), ..plan() };
+        // A broker that is down: rung over and over, and never confirmed.
+        for hint in 1..=30 {
+            let rung = bench.store.ring(&again).await.unwrap();
+            assert_eq!(rung.iter().map(|rung| rung.hint).collect::<Vec<_>>(), [hint]);
+            bench.harness.pass(Duration::from_secs(2)).await;
+        }
+        let age = Duration::from_secs(60);
+        bench.store.rung(&[(id, 30)], age).await.unwrap();
+        bench.harness.pass(age * (1 << DOUBLINGS_MAX) / 2).await;
+        assert_eq!(bench.ring().await, [], "believed for a while");
+        bench.harness.pass(age * (1 << DOUBLINGS_MAX)).await;
+        assert_eq!(bench.ring().await.len(), 1, "it may have been lost after all");
+    })
+    .await;
+}
