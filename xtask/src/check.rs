@@ -20,7 +20,7 @@ pub(crate) fn everything() -> Outcome<()> {
     // Alive until the tests are over, and stopped by the end of the block, whatever comes first.
     {
         let fleet = Fleet::whole()?;
-        tests(fleet.show(cargo(&["test", "--workspace", "--locked"]).env_remove(EMBEDDED)))?;
+        tests(models::show(fleet.show(cargo(&["test", "--workspace", "--locked"]).env_remove(EMBEDDED))))?;
         faults::short(&fleet)?;
     }
     documentation()?;
@@ -36,9 +36,8 @@ pub(crate) fn embedded() -> Outcome<()> {
     eprintln!("{warning}");
     formatting()?;
     lints()?;
-    models::make()?;
     let mut command = cargo(&["test", "--workspace", "--locked"]);
-    tests(hide(command.env(EMBEDDED, "1")))?;
+    tests(models::show(hide(command.env(EMBEDDED, "1"))))?;
     documentation()?;
     eprintln!("\nGreen, but: {warning}");
     Ok(())

@@ -12,7 +12,6 @@ const DOCUMENTS: [&str; 6] = ["pdf", "xlsx", "xls", "xlsb", "ods", "csv"];
 
 /// Builds the program for release and lets it analyse every document of the examples.
 pub(crate) fn analyze_examples() -> Outcome<()> {
-    models::make()?;
     step("Demo: build", || {
         run(
             &mut cargo(&["build", "--release", "--locked", "-p", "mapae-server"]),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::install::{TOOLS, debian_package};
-use crate::step::{Outcome, cargo, run, step, succeeds};
+use crate::step::{Failure, Outcome, cargo, persist, run, step, succeeds};
 
 /// Where the packs are. Not under version control.
 pub(crate) const MODELS: &str = "models";
@@ -20,9 +20,25 @@ python-mecab-ko-dic==2.1.1.post2 \
 --hash=sha256:ef8f4e80c8976f1340a7264abb0c96f384fe059fd897584aeba0151753c6ae9b
 ";
 
-/// Makes the packs that are not there.
+/// Tells the tests where the packs are; tests that need them are not run without it.
+const TESTS: &str = "MAPAE_TEST_MODELS";
+
+/// The command finds the packs, where they all are; and no others, whatever the environment says.
+pub(crate) fn show(command: &mut Command) -> &mut Command {
+    match std::path::absolute(MODELS) {
+        // Tests are run in the folders of their crates.
+        Ok(folder) if are_there() => command.env(TESTS, folder),
+        _ => command.env_remove(TESTS),
+    }
+}
+
+fn are_there() -> bool {
+    FILES.iter().all(|file| Path::new(MODELS).join(file).is_file())
+}
+
+/// Makes the packs, where one is not there.
 pub(crate) fn make() -> Outcome<()> {
-    if FILES.iter().all(|file| Path::new(MODELS).join(file).is_file()) {
+    if are_there() {
         return Ok(());
     }
     step("Models", || {
@@ -30,10 +46,7 @@ pub(crate) fn make() -> Outcome<()> {
         let list = wheels.join("packages.txt");
         let written = std::fs::create_dir_all(&wheels).and_then(|()| std::fs::write(&list, PACKAGES));
         written.map_err(|error| {
-            crate::step::Failure::new(
-                format!("cannot write {}: {error}", list.display()),
-                "check its permissions",
-            )
+            Failure::new(format!("cannot write {}: {error}", list.display()), "check its permissions")
         })?;
         if !succeeds(Command::new("python3").args(["-m", "pip", "--version"])) {
             debian_package(&["python3-pip"], "true")?;
@@ -45,7 +58,7 @@ pub(crate) fn make() -> Outcome<()> {
             .arg(&wheels)
             .arg("-r")
             .arg(&list);
-        run(&mut download, "is the package index reachable that pip is set up for?")?;
+        persist(&mut download, "is the package index reachable that pip is set up for?")?;
         let mut pack =
             cargo(&["run", "--quiet", "--release", "--locked", "-p", "mapae-ai", "--example", "pack", "--"]);
         run(pack.arg(&wheels).arg(MODELS), "see the message above")

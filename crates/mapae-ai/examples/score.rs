@@ -28,8 +28,8 @@ fn main() -> Result<(), Failure> {
     } else {
         vec![("lexical", models)]
     };
+    score_keywords(&folder.join("keywords"), args.get(2).map(Path::new))?;
     for (way, models) in &ways {
-        score_keywords(&folder.join("keywords"), way, models, args.get(2).map(Path::new))?;
         score_classes(&folder.join("classify"), way, models)?;
         score_intents(&folder.join("intents"), way, models)?;
         speed(&folder.join("keywords/uwp-ko.jsonl"), models)?;
@@ -151,17 +151,14 @@ fn speed(path: &Path, models: &Models) -> Result<(), Failure> {
     Ok(())
 }
 
-fn score_keywords(folder: &Path, way: &str, models: &Models, out: Option<&Path>) -> Result<(), Failure> {
+fn score_keywords(folder: &Path, out: Option<&Path>) -> Result<(), Failure> {
     for path in listed(folder) {
         let name = stem(&path);
         let (mut sums, mut documents, mut lines) = ([0.0; 3], 0, String::new());
         let cpu = cpu_seconds();
         for row in rows(&path)? {
             let korean = row["lang"] == "ko";
-            let found: Vec<String> = keywords(text(&row, "text"), 15, models.dictionary.as_deref())
-                .into_iter()
-                .map(|k| k.text)
-                .collect();
+            let found: Vec<String> = keywords(text(&row, "text"), 15).into_iter().map(|k| k.text).collect();
             lines += &format!("{}\n", json!({"id": row["id"], "keywords": found}));
             let gold = row["gold"].as_array().into_iter().flatten().filter_map(Value::as_str);
             let gold: HashSet<String> =
@@ -181,7 +178,7 @@ fn score_keywords(folder: &Path, way: &str, models: &Models, out: Option<&Path>)
         let [five, ten, fifteen] = sums.map(|sum| sum / f64::from(documents.max(1)));
         let speed = f64::from(documents) / (cpu_seconds() - cpu).max(1e-3);
         println!(
-            "keywords {name}, {way}: F1@5 {five:.4}  F1@10 {ten:.4}  F1@15 {fifteen:.4}  ({documents} documents, {speed:.0} per CPU second)"
+            "keywords {name}: F1@5 {five:.4}  F1@10 {ten:.4}  F1@15 {fifteen:.4}  ({documents} documents, {speed:.0} per CPU second)"
         );
         if let Some(out) = out {
             fs::create_dir_all(out)?;

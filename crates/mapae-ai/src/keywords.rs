@@ -16,7 +16,6 @@ use serde::Serialize;
 use unicode_normalization::UnicodeNormalization;
 
 use crate::english;
-use crate::korean::Dictionary;
 
 /// A phrase of a text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,13 +33,13 @@ pub const CHARS_MAX: usize = 400_000;
 
 /// The up to `max` best keywords of a text, best first.
 ///
-/// A dictionary makes the nouns of Korean exact; without one they are found by particles and endings.
+/// Nouns of Korean are found by particles and endings.
 ///
 /// Linear in the text's length, of which at most [`CHARS_MAX`] characters are read.
-pub fn keywords(text: &str, max: usize, dictionary: Option<&Dictionary>) -> Vec<Keyword> {
+pub fn keywords(text: &str, max: usize) -> Vec<Keyword> {
     let text = text.char_indices().nth(CHARS_MAX).map_or(text, |(end, _)| &text[..end]);
     let korean = crate::language::of(text) == Some("ko");
-    let runs = candidate::runs(text, korean, dictionary);
+    let runs = candidate::runs(text, korean);
     rank::best(phrase::phrases(text, &runs), max)
 }
 
@@ -63,7 +62,7 @@ mod tests {
                            ring buffer, but it survives a crash.";
 
     fn texts(text: &str) -> Vec<String> {
-        keywords(text, 10, None).into_iter().map(|keyword| keyword.text).collect()
+        keywords(text, 10).into_iter().map(|keyword| keyword.text).collect()
     }
 
     #[test]
@@ -77,7 +76,7 @@ mod tests {
     #[test]
     fn every_keyword_stands_where_it_says() {
         for text in [KOREAN, ENGLISH, "e\u{301}t\u{e9} 🙂 caf\u{e9} menu, caf\u{e9} menu"] {
-            for keyword in keywords(text, 10, None) {
+            for keyword in keywords(text, 10) {
                 let there = text[keyword.at.clone()].split_whitespace().collect::<Vec<_>>().join(" ");
                 assert_eq!(there, keyword.text);
             }

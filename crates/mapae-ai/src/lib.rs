@@ -1,7 +1,7 @@
 //! Keywords, classes, embeddings and extractive intents of Korean and English texts, without a network.
 //!
-//! Everything works without any data beside the program, by lexical methods; with packs ([`models`]) Korean is read
-//! with a dictionary and texts have vectors of meaning. In reading order:
+//! Everything works without any data beside the program, by lexical methods; with packs ([`models`]) texts have
+//! vectors of meaning and Korean can be cut into morphemes. In reading order:
 //!
 //! - [`language`]: which language a text is in
 //! - [`keywords`]: what a text is about

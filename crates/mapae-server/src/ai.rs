@@ -5,9 +5,11 @@ mod process;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use mapae_ai::classify::builtin;
-use mapae_ai::korean::UserWords;
+use mapae_ai::embed::Embedder;
+use mapae_ai::encoder::Encoder;
 use mapae_ai::models::Models;
 use mapae_ai::pack::PackError;
 use mapae_document::document::{Class, Document, Intent, Keyword, Warning};
@@ -15,13 +17,16 @@ use mapae_document::understand::Understand;
 
 pub(crate) use process::{KIND, Process};
 
+/// The code of the warning that a pack is not there.
+const MISSING: &str = "models-missing";
 /// Keywords of a document.
 const KEYWORDS: usize = 15;
 
 /// Texts understood without a network.
 #[derive(Clone, Default)]
 pub struct Local {
-    pub(crate) models: Models,
+    /// From its pack, where that is there.
+    encoder: Option<Arc<Encoder>>,
 }
 
 /// Where packs are looked for: beside the program, then where it was started.
@@ -38,7 +43,12 @@ impl Local {
     pub fn open() -> Result<Self, PackError> {
         let folders = folders();
         let Some(folder) = Models::find(&folders) else { return Ok(Self::default()) };
-        Ok(Self { models: Models::open_with_words(folder, UserWords::shipped())? })
+        Ok(Self { encoder: Models::open(folder)?.encoder })
+    }
+
+    /// What texts get their vectors from.
+    pub(crate) fn embedder(&self) -> Option<&dyn Embedder> {
+        self.encoder.as_deref().map(|encoder| encoder as &dyn Embedder)
     }
 }
 
@@ -55,7 +65,7 @@ impl Understand for Local {
     }
 
     fn keywords(&self, document: &Document) -> Vec<Keyword> {
-        let found = mapae_ai::keywords::keywords(&document.text, KEYWORDS, self.models.dictionary.as_deref());
+        let found = mapae_ai::keywords::keywords(&document.text, KEYWORDS);
         let places = characters(&document.text, found.iter().map(|keyword| &keyword.at));
         let keyword = |k: mapae_ai::keywords::Keyword| Keyword {
             at: places.get(&k.at.start).copied().zip(places.get(&k.at.end).copied()).map(|(a, b)| [a, b]),
@@ -66,7 +76,7 @@ impl Understand for Local {
     }
 
     fn intents(&self, document: &Document) -> Vec<Intent> {
-        let found = mapae_ai::intents::intents(&document.text, self.models.embedder());
+        let found = mapae_ai::intents::intents(&document.text, self.embedder());
         let places = characters(&document.text, found.iter().map(|intent| &intent.at));
         let intent = |i: mapae_ai::intents::Intent| Intent {
             name: i.name,
@@ -80,13 +90,12 @@ impl Understand for Local {
     }
 
     fn warnings(&self) -> Vec<Warning> {
-        let missing = self.models.missing();
-        if missing.is_empty() {
+        if self.encoder.is_some() {
             return Vec::new();
         }
-        let message =
-            format!("Lexical methods only: {} not there. `mapae models list` says more.", missing.join(", "));
-        vec![Warning { code: "models-missing".to_owned(), page: None, message }]
+        let message = "Intents that mean the same were found by their letters only: the pack of the encoder is not \
+                       there. `mapae models list` says more.";
+        vec![Warning { code: MISSING.to_owned(), page: None, message: message.to_owned() }]
     }
 }
 

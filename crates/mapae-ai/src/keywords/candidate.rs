@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::korean::eojeol::{self, Eojeol};
-use crate::korean::{Dictionary, Morpheme, is_hangul};
+use crate::korean::is_hangul;
 use crate::text::{self, Word};
 use crate::{english, keywords};
 
@@ -19,14 +19,11 @@ pub(super) struct Term {
 
 /// Terms of a text in order, those that can stand together in one run.
 ///
-/// Korean nouns are cut by particles and endings also where there is a dictionary, which then only says of each
-/// whether it is one: what it cuts a compound into is less often what people call a thing.
-pub(super) fn runs(text: &str, korean: bool, dictionary: Option<&Dictionary>) -> Vec<Vec<Term>> {
+/// Korean nouns are cut by particles and endings. A dictionary's cuts were measured and made keywords worse: what it
+/// cuts a compound into is less often what people call a thing, and what it takes for a verb may be a name.
+pub(super) fn runs(text: &str, korean: bool) -> Vec<Vec<Term>> {
     let words = text::words(text);
-    if !korean {
-        return from_words(&words);
-    }
-    from_eojeols(&words, dictionary.map(|dictionary| dictionary.morphemes(text)).as_deref())
+    if korean { from_eojeols(&words) } else { from_words(&words) }
 }
 
 fn from_words(words: &[Word<'_>]) -> Vec<Vec<Term>> {
@@ -51,10 +48,8 @@ fn from_words(words: &[Word<'_>]) -> Vec<Vec<Term>> {
     runs.finish()
 }
 
-/// `morphemes`: those of the text, where they are known.
-fn from_eojeols(words: &[Word<'_>], morphemes: Option<&[Morpheme<'_>]>) -> Vec<Vec<Term>> {
+fn from_eojeols(words: &[Word<'_>]) -> Vec<Vec<Term>> {
     let mut runs = Runs::default();
-    let mut at = 0;
     for word in words {
         if !word.joined {
             runs.end();
@@ -67,14 +62,6 @@ fn from_eojeols(words: &[Word<'_>], morphemes: Option<&[Morpheme<'_>]>) -> Vec<V
                 continue;
             }
         };
-        if let Some(morphemes) = morphemes {
-            at += morphemes[at..].partition_point(|m| m.start < word.at);
-            let within = morphemes[at..].iter().take_while(|m| m.start < word.at + noun.len());
-            if !within.map(|m| m.tag).any(is_noun) {
-                runs.end();
-                continue;
-            }
-        }
         let lower = noun.to_lowercase();
         if !lower.contains(is_hangul) && (english::is_stop(&lower) || lower.chars().count() < 2) {
             runs.end();
@@ -92,11 +79,6 @@ fn from_eojeols(words: &[Word<'_>], morphemes: Option<&[Morpheme<'_>]>) -> Vec<V
         }
     }
     runs.finish()
-}
-
-/// Whether a part of speech can carry a name: nouns, roots, foreign words, Chinese characters.
-fn is_noun(tag: &str) -> bool {
-    matches!(tag.split('+').next(), Some("NNG" | "NNP" | "XR" | "SL" | "SH" | "UNKNOWN"))
 }
 
 #[derive(Default)]

@@ -4,7 +4,7 @@ use mapae_ai::korean::UserWords;
 
 #[test]
 fn a_text_is_cut_and_named_as_mecab_cuts_and_names_it() {
-    let dictionary = crate::models().dictionary.expect("checked");
+    let Some(dictionary) = crate::dictionary() else { return };
     for row in crate::frozen("mecab-ko.jsonl") {
         let text = row["text"].as_str().expect("a text");
         let found: Vec<(u64, u64, &str)> = dictionary
@@ -30,10 +30,9 @@ fn a_text_is_cut_and_named_as_mecab_cuts_and_names_it() {
 
 #[test]
 fn a_word_of_the_user_stays_whole() {
-    let plain = crate::models().dictionary.expect("checked");
+    let (Some(folder), Some(plain)) = (crate::folder(), crate::dictionary()) else { return };
     let count = |d: &mapae_ai::korean::Dictionary, text: &str| d.morphemes(text).first().map(|m| m.end);
     assert_ne!(count(&plain, "멱등성을"), Some("멱등성".len()), "else this tests nothing");
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
     let pack = mapae_ai::pack::Pack::open(&folder.join("mecab-ko.mpk")).expect("opens");
     let own = mapae_ai::korean::Dictionary::new(pack).expect("a dictionary").with_words(UserWords::shipped());
     for word in ["멱등성", "재시도", "스케줄러", "재스캔", "인메모리"] {
@@ -43,7 +42,7 @@ fn a_word_of_the_user_stays_whole() {
 
 #[test]
 fn odd_and_huge_texts_are_read_in_linear_time() {
-    let dictionary = crate::models().dictionary.expect("checked");
+    let Some(dictionary) = crate::dictionary() else { return };
     for text in ["", " ", "\n\n", "\u{0}", "🙂", "\u{fffd}", "\u{300}"] {
         assert!(dictionary.morphemes(text).len() <= 1, "{text:?}");
     }

@@ -8,7 +8,7 @@ use mapae_ai::keywords::keywords;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Local, characters};
+use super::{Local, MISSING, characters};
 
 pub(crate) const KIND: &str = "context.process";
 const KEYWORDS: usize = 10;
@@ -35,9 +35,22 @@ pub(crate) struct Output {
     keywords: Vec<Keyword>,
     /// `null` without the pack of the encoder.
     embedding: Option<Embedding>,
-    /// Codes of what made the answer poorer than it could be.
-    warnings: Vec<String>,
+    /// What made the answer poorer than it could be.
+    warnings: Vec<Warning>,
 }
+
+/// The message never holds text of the job.
+#[derive(Serialize)]
+struct Warning {
+    code: &'static str,
+    message: &'static str,
+}
+
+const NO_ENCODER: Warning = Warning {
+    code: MISSING,
+    message: "There is no embedding: the pack of the encoder is not there. `mapae models list` says more.",
+};
+const NO_TEXT: Warning = Warning { code: "text-empty", message: "There is no text to work on." };
 
 #[derive(Serialize)]
 struct Keyword {
@@ -69,7 +82,7 @@ impl Handler for Process {
 }
 
 fn process(local: &Local, text: &str) -> Output {
-    let found = keywords(text, KEYWORDS, local.models.dictionary.as_deref());
+    let found = keywords(text, KEYWORDS);
     let places = characters(text, found.iter().map(|keyword| &keyword.at));
     let place = |byte: usize| places.get(&byte).copied().unwrap_or_default();
     let keyword = |k: mapae_ai::keywords::Keyword| Keyword {
@@ -78,15 +91,15 @@ fn process(local: &Local, text: &str) -> Output {
         score: k.score,
     };
     let mut warnings = Vec::new();
-    if !local.models.missing().is_empty() {
-        warnings.push("models-missing".to_owned());
+    if local.embedder().is_none() {
+        warnings.push(NO_ENCODER);
     }
     if text.trim().is_empty() {
-        warnings.push("text-empty".to_owned());
+        warnings.push(NO_TEXT);
     }
     Output {
         keywords: found.into_iter().map(keyword).collect(),
-        embedding: local.models.embedder().map(|embedder| Embedding::of(text, embedder)),
+        embedding: local.embedder().map(|embedder| Embedding::of(text, embedder)),
         warnings,
     }
 }
@@ -105,7 +118,7 @@ fn gather<'v>(value: &'v Value, depth: usize, texts: &mut Vec<&'v str>) {
 mod tests {
     use serde_json::json;
 
-    use super::{Local, gather, process};
+    use super::{Local, Output, gather, process};
 
     #[test]
     fn a_record_is_its_texts_and_a_text_has_keywords_without_any_pack() {
@@ -116,10 +129,11 @@ mod tests {
         assert_eq!(texts, ["메시지 큐", "작업", "재시도 횟수"]);
         let text = "메시지 큐를 쓴다. 메시지 큐는 빠르다.";
         let output = process(&Local::default(), text);
-        assert!(output.embedding.is_none() && output.warnings == ["models-missing"]);
+        let codes = |output: &Output| output.warnings.iter().map(|warning| warning.code).collect::<Vec<_>>();
+        assert!(output.embedding.is_none() && codes(&output) == ["models-missing"]);
         let first = &output.keywords[0];
         let [from, to] = first.at.map(|n| usize::try_from(n).expect("fits"));
         assert_eq!(text.chars().skip(from).take(to - from).collect::<String>(), first.text);
-        assert_eq!(process(&Local::default(), " ").warnings, ["models-missing", "text-empty"]);
+        assert_eq!(codes(&process(&Local::default(), " ")), ["models-missing", "text-empty"]);
     }
 }

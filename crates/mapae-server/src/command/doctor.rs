@@ -130,17 +130,16 @@ async fn files(config: &Config) -> Value {
 }
 
 fn models() -> Value {
-    let missing = match Local::open() {
-        Ok(local) => local.models.missing(),
-        Err(error) => {
-            return finding("models", "FAILED", error.to_string(), "`mapae models verify` says which");
-        }
-    };
-    if missing.is_empty() {
-        return ok("models", "embeddings and Korean dictionary".to_owned());
+    match Local::open() {
+        Err(error) => finding("models", "FAILED", error.to_string(), "`mapae models verify` says which"),
+        Ok(local) => match local.embedder() {
+            Some(embedder) => ok("models", format!("embeddings by {}", embedder.id())),
+            None => {
+                let found = "no embeddings: the pack of the encoder is not there".to_owned();
+                finding("models", "warning", found, "`mapae models list` says where it is looked for")
+            }
+        },
     }
-    let found = format!("lexical methods only: {} not there", missing.join(", "));
-    finding("models", "warning", found, "`mapae models list` says where they are looked for")
 }
 
 async fn broker(config: &Config) -> Vec<Value> {
