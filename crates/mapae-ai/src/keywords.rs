@@ -56,8 +56,8 @@ pub fn normal_form(text: &str, korean: bool) -> String {
 mod tests {
     use super::{keywords, normal_form};
 
-    const KOREAN: &str = "# 메시지 큐 도입\n\n메시지 큐를 도입하면 작업이 유실되지 않는다. 메시지 큐를 통해 재시도 횟수를 기록하고, \
-                          재시도 횟수가 다하면 작업을 데드 레터로 옮긴다.";
+    const KOREAN: &str = "# 메시지 큐 도입\n\n메시지 큐를 도입하면 작업이 유실되지 않는다. 메시지 큐를 통해 반복 횟수를 기록하고, \
+                          반복 횟수가 다하면 작업을 데드 레터로 옮긴다.";
     const ENGLISH: &str = "A durable job queue keeps each job in a database. The durable job queue is slower than a \
                            ring buffer, but it survives a crash.";
 
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn what_a_text_returns_to_comes_first() {
         assert_eq!(texts(KOREAN)[0], "메시지 큐");
-        assert!(texts(KOREAN).contains(&"재시도 횟수".to_owned()), "{:?}", texts(KOREAN));
+        assert!(texts(KOREAN).contains(&"반복 횟수".to_owned()), "{:?}", texts(KOREAN));
         assert_eq!(texts(ENGLISH)[0], "durable job queue");
         assert!(texts(ENGLISH).contains(&"ring buffer".to_owned()), "{:?}", texts(ENGLISH));
     }
