@@ -25,9 +25,10 @@ const WORD_BYTES_MAX: usize = 120;
 /// The words of a text in order. Addresses, paths and pieces of code are none, and break what they stand in.
 pub(crate) fn words(text: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
+    let mut joined = false;
     for line in lines(text) {
         // A phrase goes on over the end of a line where the text was only folded there.
-        let mut joined = line.continues;
+        joined &= line.continues;
         for chunk in chunks(&text[line.range.clone()]) {
             let at = line.range.start + chunk.start;
             let chunk = &text[at..at + chunk.len()];
@@ -154,6 +155,13 @@ mod tests {
     fn words_keep_what_belongs_to_them_and_know_what_they_are_joined_to() {
         assert_eq!(shown("state-of-the-art C++, v1.2"), ["state-of-the-art", "+C++", "v1.2"]);
         assert_eq!(shown("메시지 큐(queue)를 쓴다"), ["메시지", "+큐", "queue", "를", "+쓴다"]);
+    }
+
+    #[test]
+    fn a_phrase_goes_on_over_a_folded_line_and_not_over_the_end_of_a_sentence() {
+        assert_eq!(shown("a text of job\nqueues"), ["a", "+text", "+of", "+job", "+queues"]);
+        assert_eq!(shown("a text of jobs.\nqueues"), ["a", "+text", "+of", "+jobs", "queues"]);
+        assert_eq!(shown("a text of job\n\nqueues"), ["a", "+text", "+of", "+job", "queues"]);
     }
 
     #[test]

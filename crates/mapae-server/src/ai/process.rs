@@ -56,7 +56,7 @@ const NO_TEXT: Warning = Warning { code: "text-empty", message: "There is no tex
 struct Keyword {
     text: String,
     score: f64,
-    /// First and last-plus-one character, in the text; for a record in its texts with a line for each.
+    /// First and last-plus-one character, in the text; for a record in its texts with an empty line between them.
     at: [u64; 2],
 }
 
@@ -72,7 +72,7 @@ impl Handler for Process {
             Input::Record { record } => {
                 let mut texts = Vec::new();
                 gather(&record, DEPTH_MAX, &mut texts);
-                texts.join("\n")
+                texts.join("\n\n")
             }
         };
         let local = self.0.clone();

@@ -85,7 +85,7 @@ fn a_text_has_keywords_and_says_why_it_has_no_embedding() {
         (json!({ "text": text }), text.to_owned()),
         (
             json!({ "record": { "body": text, "title": "메시지 큐", "year": 2026 } }),
-            format!("{text}\n메시지 큐"),
+            format!("{text}\n\n메시지 큐"),
         ),
     ] {
         let job: Value = serde_json::from_str(&submit(&params).ok()).unwrap();
