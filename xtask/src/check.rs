@@ -6,6 +6,7 @@ use crate::demo;
 use crate::faults;
 use crate::fleet::{Fleet, hide};
 use crate::install::cargo_deny;
+use crate::models;
 use crate::s3;
 use crate::step::{Outcome, cargo, run, step};
 
@@ -15,10 +16,11 @@ const EMBEDDED: &str = "MAPAE_TEST_EMBEDDED";
 pub(crate) fn everything() -> Outcome<()> {
     formatting()?;
     lints()?;
+    models::make()?;
     // Alive until the tests are over, and stopped by the end of the block, whatever comes first.
     {
         let fleet = Fleet::whole()?;
-        tests(fleet.show(cargo(&["test", "--workspace", "--locked"]).env_remove(EMBEDDED)))?;
+        tests(models::show(fleet.show(cargo(&["test", "--workspace", "--locked"]).env_remove(EMBEDDED))))?;
         faults::short(&fleet)?;
     }
     documentation()?;
@@ -35,7 +37,7 @@ pub(crate) fn embedded() -> Outcome<()> {
     formatting()?;
     lints()?;
     let mut command = cargo(&["test", "--workspace", "--locked"]);
-    tests(hide(command.env(EMBEDDED, "1")))?;
+    tests(models::show(hide(command.env(EMBEDDED, "1"))))?;
     documentation()?;
     eprintln!("\nGreen, but: {warning}");
     Ok(())

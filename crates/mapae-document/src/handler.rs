@@ -4,11 +4,13 @@
 //! |---|---|---|
 //! | `convert` | pages or sheets, text, language; the tables of sheets | in a child process |
 //! | `tables` | the tables of pages | in another child process: what goes wrong there costs no text |
-//! | `classify` | the class | not yet: `null` |
-//! | `intents` | chatbot intents | not yet: `null` |
+//! | `classify` | the class | `null` without an [`Understand`] |
+//! | `keywords` | keywords | likewise |
+//! | `intents` | chatbot intents | likewise |
 //!
 //! Each is checkpointed: an attempt after a crash begins with the first that is not done.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -17,9 +19,10 @@ use mapae::job::retry::Failure;
 use serde::Deserialize;
 
 use crate::child::{DocumentReader, Request};
-use crate::document::{Class, Document, Intent, PageTables, Stage, Warning};
+use crate::document::{Document, PageTables, Stage, Warning};
 use crate::error::{DocumentError, Language};
 use crate::limits::Limits;
+use crate::understand::Understand;
 
 /// What a file is submitted as where nobody says otherwise.
 pub const KIND: &str = "document.analyze";
@@ -29,6 +32,8 @@ pub const KIND: &str = "document.analyze";
 pub struct Analyze {
     pub reader: DocumentReader,
     pub limits: Limits,
+    /// Without one nothing is understood, and what would be is `null`.
+    pub understand: Option<Arc<dyn Understand>>,
 }
 
 /// What a job of this kind takes beside its file.
@@ -71,20 +76,43 @@ impl Handler for Analyze {
         }
         document.stages.push(stage("tables", ctx, begun));
 
+        let shared = Arc::new(document);
+        let mut stages = Vec::new();
         let begun = Instant::now();
-        let class: Option<Class> = ctx.stage("classify", || async { Ok(None) }).await?;
-        document.class = class;
-        document.stages.push(stage("classify", ctx, begun));
+        let class = ctx.stage("classify", || self.understood(&shared, |u, d| u.class(d))).await?;
+        stages.push(stage("classify", ctx, begun));
 
         let begun = Instant::now();
-        let intents: Option<Vec<Intent>> = ctx.stage("intents", || async { Ok(None) }).await?;
-        document.intents = intents;
-        document.stages.push(stage("intents", ctx, begun));
+        let keywords = ctx.stage("keywords", || self.understood(&shared, |u, d| u.keywords(d))).await?;
+        stages.push(stage("keywords", ctx, begun));
+
+        let begun = Instant::now();
+        let intents = ctx.stage("intents", || self.understood(&shared, |u, d| u.intents(d))).await?;
+        stages.push(stage("intents", ctx, begun));
+
+        let mut document = Arc::unwrap_or_clone(shared);
+        (document.class, document.keywords, document.intents) = (class, keywords, intents);
+        document.stages.extend(stages);
+        document.warnings.extend(self.understand.iter().flat_map(|understand| understand.warnings()));
         Ok(document)
     }
 }
 
 impl Analyze {
+    /// A part of what is understood, on a thread where it may take its time.
+    async fn understood<T: Send + 'static>(
+        &self,
+        document: &Arc<Document>,
+        what: impl FnOnce(&dyn Understand, &Document) -> T + Send + 'static,
+    ) -> Result<Option<T>, Failure> {
+        let Some(understand) = self.understand.clone() else { return Ok(None) };
+        let document = document.clone();
+        let done = tokio::task::spawn_blocking(move || what(&*understand, &document)).await;
+        // Only a fault of this program ends here; it says nothing of the document, and neither may its message.
+        done.map(Some)
+            .map_err(|_| Failure::retryable("understand-failed", "The document could not be understood."))
+    }
+
     async fn convert(
         &self,
         ctx: &Context,

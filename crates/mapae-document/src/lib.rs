@@ -8,9 +8,10 @@
 //! - [`child`]: the road of a caller: a file in, a document or an error out
 //! - [`detect`]: what a file is, by its bytes and its name
 //! - `read`: bytes to document, inside the child;  `decrypt`: workbooks with a password;  `pdf`, `sheet`: the
-//!   formats;  `language`: ko or en
+//!   formats
 //! - [`table`]: words and rules of a page to its tables
 //! - [`output`]: the folder that `mapae analyze` writes
+//! - [`understand`]: class, keywords and intents, by whatever the caller has for them
 //! - [`handler`]: the kind `document.analyze`, which does all of this as a job
 
 pub mod child;
@@ -21,9 +22,9 @@ pub mod handler;
 pub mod limits;
 pub mod output;
 pub mod table;
+pub mod understand;
 
 mod decrypt;
-mod language;
 mod pdf;
 mod read;
 mod sheet;

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use mapae_ai::language;
 use sha2::{Digest, Sha256};
 
 use crate::detect::{Kind, detect};
@@ -9,7 +10,7 @@ use crate::document::{Document, Format, Page, PageTables, Source, Stage};
 use crate::error::DocumentError;
 use crate::limits::Limits;
 use crate::table::Seen;
-use crate::{decrypt, language, pdf, sheet};
+use crate::{decrypt, pdf, sheet};
 
 /// What is read, and what helps to read it.
 pub(crate) struct Input {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, queue, serve, shell, submit, tables,
-    work, workers,
+    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, serve, shell, submit,
+    tables, work, workers,
 };
 use crate::global::Global;
 use crate::output::say;
@@ -58,6 +58,9 @@ enum Command {
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::Configuration),
+    /// Packs of models that make the analysis better
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
     /// Bring the database's schema up to date
     Migrate(migrate::Migrate),
     /// Check configuration, database, broker, files and clocks
@@ -121,6 +124,7 @@ impl Cli {
             Command::Events(command) => command.run(global).await,
             Command::Key(command) => command.run(global).await,
             Command::Config(command) => command.run(global),
+            Command::Models(command) => command.run(global),
             Command::Migrate(command) => command.run(global).await,
             Command::Doctor => doctor::run(global).await,
             Command::Completions(command) => command.run(Self::command()),

@@ -10,6 +10,7 @@ pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod key;
 pub(crate) mod migrate;
+pub(crate) mod models;
 pub(crate) mod queue;
 pub(crate) mod serve;
 pub(crate) mod shell;

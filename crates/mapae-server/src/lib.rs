@@ -9,9 +9,11 @@
 //! | `process` | a long-running process, from its first connection to its last lease |
 //! | `client` | how commands reach a runtime |
 //! | [`documents`] | the kind `document.analyze` |
+//! | [`ai`] | what is understood of texts by the models of this machine, and the kind `context.process` |
 //! | `upload`, `media` | taking a file in |
 //! | `why` | why a job waits, in words |
 
+pub mod ai;
 pub mod api;
 pub mod cli;
 mod client;

@@ -19,7 +19,7 @@ use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
-use crate::documents;
+use crate::{ai, documents};
 
 /// An opened runtime.
 pub struct Runtime {
@@ -69,6 +69,8 @@ pub enum WorkerError {
     Start(#[from] StartError),
     #[error(transparent)]
     Service(#[from] NoClient),
+    #[error(transparent)]
+    Models(#[from] mapae_ai::pack::PackError),
 }
 
 /// Who brings the schema up to date.
@@ -186,10 +188,14 @@ impl Runtime {
 }
 
 /// What this process can run, as the configuration wants it run.
-fn handlers(config: &Config) -> Result<Handlers, NoClient> {
+fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
+    let local = ai::Local::open()?;
     let mut handlers = Handlers::default();
     if !config.handlers.keys().any(|kind| kind.as_str() == documents::KIND) {
-        handlers.add(documents::handler());
+        handlers.add(documents::handler(local.clone()));
+    }
+    if !config.handlers.keys().any(|kind| kind.as_str() == ai::KIND) {
+        handlers.add(ai::Process(local));
     }
     for (kind, handler) in &config.handlers {
         let plan = ServicePlan {

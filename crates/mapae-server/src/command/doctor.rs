@@ -9,6 +9,7 @@ use mapae::broker::{self, BrokerPlan};
 use mapae::store::contract::Store;
 use serde_json::{Value, json};
 
+use crate::ai::Local;
 use crate::config::{Config, show_duration};
 use crate::global::Global;
 use crate::output;
@@ -24,6 +25,7 @@ pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
     findings.extend(database(&config).await);
     findings.push(files(&config).await);
     findings.extend(broker(&config).await);
+    findings.push(models());
     let columns = [("CHECK", "check"), ("", "status"), ("FOUND", "found"), ("HELP", "help")];
     output::list(global.output, &findings, &columns, "check")?;
     let failed = findings.iter().any(|finding| finding["status"] == "FAILED");
@@ -124,6 +126,19 @@ async fn files(config: &Config) -> Value {
     match checked {
         Ok(()) => ok("files", format!("{} keeps what it is given", config.files)),
         Err(error) => failed("files", error.into()),
+    }
+}
+
+fn models() -> Value {
+    match Local::open() {
+        Err(error) => finding("models", "FAILED", error.to_string(), "`mapae models verify` says which"),
+        Ok(local) => match local.embedder() {
+            Some(embedder) => ok("models", format!("embeddings by {}", embedder.id())),
+            None => {
+                let found = "no embeddings: the pack of the encoder is not there".to_owned();
+                finding("models", "warning", found, "`mapae models list` says where it is looked for")
+            }
+        },
     }
 }
 

@@ -268,7 +268,7 @@ fn analyze_prints_one_json_object_a_file_in_their_order() {
     assert_eq!(lines[0]["failure"]["code"], "document-damaged");
     assert_eq!(lines[1]["format"], "mapae-document/1");
     assert_eq!(lines[1]["source"]["name"], "a.csv");
-    assert!(lines[1]["class"].is_null() && lines[1]["tables"].is_array());
+    assert!(lines[1]["class"]["label"].is_string() && lines[1]["tables"].is_array());
     assert!(!folder.path().join("results").exists(), "--json alone writes no folders");
     let korean = output(mapae(folder.path()).env("LANG", "ko_KR.UTF-8").args(["analyze", "broken.pdf"]));
     assert!(korean.err.contains("문서"));

@@ -13,3 +13,4 @@ mod jobs;
 mod problems;
 mod routes;
 mod site;
+mod understand;

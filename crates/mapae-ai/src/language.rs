@@ -4,7 +4,10 @@
 /// Characters looked at; a language shows in the first pages or not at all.
 const SAMPLE: usize = 200_000;
 
-pub(crate) fn of(text: &str) -> Option<&'static str> {
+/// The BCP 47 tag of the text's main language: `ko`, `ja`, `zh`, `en`, or `None` where it does not show one.
+///
+/// Looks at the first 200,000 characters.
+pub fn of(text: &str) -> Option<&'static str> {
     let (mut hangul, mut kana, mut han, mut latin) = (0u64, 0u64, 0u64, 0u64);
     for c in text.chars().take(SAMPLE) {
         match c {

@@ -1,0 +1,119 @@
+//! What is understood of documents and texts on a machine that has no packs of models.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::binary::{Server, run};
+use super::site::PATIENCE;
+
+const QUESTIONS: &str = "회원 안내\n\nQ: 비밀번호는 어떻게 바꾸나요?\nA: 설정에서 보안을 고르고 새 비밀번호를 두 번 적습니다.\n\n\
+                         Q: 회비는 언제 내나요?\nA: 회비는 매월 첫째 날에 냅니다.\n";
+
+/// The characters of a text that a part of the result points at.
+fn at(text: &str, range: &Value) -> String {
+    let end = |i: usize| usize::try_from(range[i].as_u64().unwrap()).unwrap();
+    text.chars().skip(end(0)).take(end(1) - end(0)).collect()
+}
+
+fn codes(warnings: &Value) -> Vec<&str> {
+    warnings.as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
+}
+
+fn analysed(path: &Path, file: &str) -> Value {
+    serde_json::from_str(&run(path, &["analyze", "--json", file]).ok()).unwrap()
+}
+
+#[test]
+fn a_document_has_a_class_keywords_and_intents_without_packs() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("faq.txt"), QUESTIONS).unwrap();
+    let document = analysed(folder.path(), "faq.txt");
+
+    let class = &document["class"];
+    assert_eq!((class["label"].as_str(), class["by"].as_str()), (Some("faq"), Some("label-text")));
+    let scores: f64 =
+        class["scores"].as_object().unwrap().values().map(|score| score.as_f64().unwrap()).sum();
+    assert!((scores - 1.0).abs() < 1e-3 && class["unsure"].is_boolean(), "{class}");
+
+    let text = document["text"].as_str().unwrap();
+    let keywords = document["keywords"].as_array().unwrap();
+    assert!(keywords.iter().any(|keyword| keyword["text"] == "비밀번호"), "{keywords:?}");
+    for keyword in keywords {
+        assert_eq!(at(text, &keyword["at"]), keyword["text"].as_str().unwrap());
+    }
+
+    let intents = document["intents"].as_array().unwrap();
+    assert_eq!(intents.len(), 2, "{intents:?}");
+    assert_eq!(intents[0]["utterances"], json!(["비밀번호는 어떻게 바꾸나요?"]));
+    assert_eq!(intents[0]["origin"], "extractive");
+    for intent in intents {
+        assert_eq!(at(text, &intent["quote"]), intent["answer"].as_str().unwrap());
+    }
+
+    assert_eq!(codes(&document["warnings"]), ["models-missing"]);
+    let stages = document["stages"].as_array().unwrap().iter();
+    let names: Vec<&str> = stages.map(|stage| stage["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["convert", "tables", "classify", "keywords", "intents"]);
+}
+
+#[test]
+fn tables_and_the_class_of_a_document_do_not_get_into_each_others_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/budget-2026.pdf");
+    let document = analysed(folder.path(), sample.to_str().unwrap());
+    assert_eq!(
+        (document["class"]["label"].as_str(), document["language"].as_str()),
+        (Some("budget"), Some("ko"))
+    );
+    assert_eq!(document["tables"].as_array().unwrap().len(), 2);
+    assert!(!document["keywords"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_text_has_keywords_and_says_why_it_has_no_embedding() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let server = Server::dev(path, &[]);
+    let submit = |params: &Value| {
+        let params = params.to_string();
+        let arguments = ["submit", "context.process", "--params", &params, "--wait", "--output", "json"];
+        server.run(path, &arguments)
+    };
+    let text = "메시지 큐를 쓰면 작업이 남는다. 그래서 메시지 큐를 쓴다.";
+    for (params, text) in [
+        (json!({ "text": text }), text.to_owned()),
+        (
+            json!({ "record": { "body": text, "title": "메시지 큐", "year": 2026 } }),
+            format!("{text}\n\n메시지 큐"),
+        ),
+    ] {
+        let job: Value = serde_json::from_str(&submit(&params).ok()).unwrap();
+        assert_eq!(job["state"], "succeeded");
+        let result = result(&server, &job);
+        let keywords = result["keywords"].as_array().unwrap();
+        assert!(keywords.iter().any(|keyword| keyword["text"] == "메시지 큐"), "{keywords:?}");
+        for keyword in keywords {
+            assert_eq!(at(&text, &keyword["at"]), keyword["text"].as_str().unwrap());
+        }
+        assert_eq!(result["embedding"], Value::Null);
+        assert_eq!(codes(&result["warnings"]), ["models-missing"]);
+        assert!(result["warnings"][0]["message"].as_str().unwrap().contains("no embedding"), "{result}");
+    }
+
+    let wrong = submit(&json!({ "txt": text }));
+    assert!(wrong.code == 1 && wrong.out.contains("params-invalid"), "{}", wrong.out);
+    assert!(!wrong.out.contains("메시지"), "a failure shows nothing of the text");
+}
+
+/// What a job gave, as its link says.
+fn result(server: &Server, job: &Value) -> Value {
+    let url = format!("{}{}", server.url, job["links"]["result"].as_str().unwrap());
+    // Fails where another test was first.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let request = reqwest::Client::new().get(url).bearer_auth(&server.key).timeout(PATIENCE);
+        serde_json::from_slice(&request.send().await.unwrap().bytes().await.unwrap()).unwrap()
+    })
+}
