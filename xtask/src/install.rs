@@ -84,7 +84,7 @@ pub(crate) fn python_package(package: &str, folder: &Path) -> Outcome<()> {
     }
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]);
-    run(
+    persist(
         pip.args(["--no-deps", "--target"]).arg(folder).arg(package),
         "is the Python package index reachable?",
     )

@@ -99,8 +99,13 @@ impl KeeperHandle {
 
 pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
     let stop = CancellationToken::new();
-    let keeper =
-        Arc::new(Keeper { parts, plan, swept_at: Mutex::new(Instant::now()), rounds: AtomicU32::new(0) });
+    let keeper = Arc::new(Keeper {
+        parts,
+        plan,
+        swept_at: Mutex::new(Instant::now()),
+        rounds: AtomicU32::new(0),
+        silent_since: Mutex::default(),
+    });
     let duties = [Duty::Bell, Duty::Leases, Duty::Events, Duty::Files]
         .into_iter()
         .map(|duty| tokio::spawn(keep(keeper.clone(), duty, stop.clone())))
@@ -114,6 +119,8 @@ struct Keeper {
     swept_at: Mutex<Instant>,
     /// Passes over the leases so far.
     rounds: AtomicU32,
+    /// Since when the broker has not answered.
+    silent_since: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -217,8 +224,14 @@ impl Keeper {
 
     /// T2 and T8.
     async fn rescan(&self) -> Result<usize, StoreError> {
-        let patience = rescan::patience(&self.parts, self.plan.rescan_after).await?;
-        self.ring(Some(patience)).await
+        let told = rescan::patience(&self.parts, self.plan.rescan_after).await?;
+        let silence = {
+            let mut silent = self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);
+            *silent = if told.is_some() { None } else { silent.or_else(|| Some(Instant::now())) };
+            silent.map_or(Duration::ZERO, |since| since.elapsed())
+        };
+        let rescan = rescan::decide(told, silence);
+        self.ring(rescan).await
     }
 
     /// Marks what is due and hands out its pointers: T2, and T8 with this patience.
