@@ -1,6 +1,6 @@
 //! The loop that reads: as much as can start, and no more.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,8 @@ async fn rows(
     intake: &dyn Intake,
     rota: &mut Rota<Amounts>,
 ) -> Result<(), BrokerError> {
+    // Asked in vain since the last wait.
+    let mut asked_lanes: HashSet<Lane> = HashSet::new();
     while !worker.drain.is_cancelled() {
         let free = worker.slots.free();
         worker.tell();
@@ -92,8 +94,18 @@ async fn rows(
                     worker.parts.metrics.count("mapae_deliveries_total", "run", 1);
                     start(worker, holding, asked, None, None);
                 }
-                let other_lanes = rota.first(shut_out);
-                if none && !other_lanes {
+                if none {
+                    asked_lanes.extend(quotas.into_iter().map(|quota| quota.lane));
+                } else {
+                    asked_lanes.clear();
+                }
+                // Each once: those that share a resource keep each other from being asked in turn.
+                let others: Vec<Lane> =
+                    shut_out.into_iter().filter(|lane| !asked_lanes.contains(lane)).collect();
+                let all_asked = others.is_empty();
+                rota.first(others);
+                if none && all_asked {
+                    asked_lanes.clear();
                     let rung_or_freed = async {
                         tokio::select! {
                             _ = intake.next(free, &[], IDLE_WAIT) => {}
