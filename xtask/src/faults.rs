@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 
 use crate::fleet::Fleet;
 use crate::install::debian_package;
-use crate::step::{Outcome, cargo, run, status, step};
+use crate::step::{Outcome, cargo, exit_code, run, status, step};
 
 /// What needs no server.
 const WITHOUT_SERVER: [&str; 3] = ["--help", "--list", "sqlite"];
@@ -46,8 +46,7 @@ fn build() -> Outcome<()> {
 }
 
 fn harness(command: &mut Command) -> Outcome<ExitCode> {
-    let status = status(command)?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    status(command).map(exit_code)
 }
 
 fn harness_command(words: &[&str]) -> Command {

@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 
 use crate::server::Server;
-use crate::step::{Failure, Outcome, status};
+use crate::step::{Failure, Outcome, exit_code, status};
 use crate::{postgres, streams};
 
 type Start = fn() -> Outcome<(Server, String)>;
@@ -72,6 +72,5 @@ pub(crate) fn run_with(names: &str, program: &str, args: &[&str]) -> Outcome<Exi
     for (variable, address) in &fleet.variables {
         eprintln!("{variable}={address}");
     }
-    let status = status(fleet.show(Command::new(program).args(args)))?;
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    status(fleet.show(Command::new(program).args(args))).map(exit_code)
 }

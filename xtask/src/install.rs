@@ -77,13 +77,23 @@ pub(crate) fn debian_package(packages: &[&str], before: &str) -> Outcome<()> {
     persist(&mut install, &by_hand(package))
 }
 
-/// Unpacks a package of the Python index, pinned to a version, into a folder of our own.
-pub(crate) fn python_package(package: &str, folder: &Path) -> Outcome<()> {
-    if !succeeds(Command::new("python3").args(["-m", "pip", "--version"])) {
+/// The program that fetches packages of the Python index, installed where it is missing.
+pub(crate) fn pip() -> Outcome<Command> {
+    let pip = || {
+        let mut python = Command::new("python3");
+        python.args(["-m", "pip"]);
+        python
+    };
+    if !succeeds(pip().arg("--version")) {
         debian_package(&["python3-pip"], "true")?;
     }
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]);
+    Ok(pip())
+}
+
+/// Unpacks a package of the Python index, pinned to a version, into a folder of our own.
+pub(crate) fn python_package(package: &str, folder: &Path) -> Outcome<()> {
+    let mut pip = pip()?;
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]);
     persist(
         pip.args(["--no-deps", "--target"]).arg(folder).arg(package),
         "is the Python package index reachable?",

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::install::{TOOLS, debian_package};
-use crate::step::{Failure, Outcome, cargo, persist, run, step, succeeds};
+use crate::install::{TOOLS, pip};
+use crate::step::{Failure, Outcome, cargo, persist, run, step};
 
 /// Where the packs are. Not under version control.
 pub(crate) const MODELS: &str = "models";
@@ -48,11 +48,8 @@ pub(crate) fn make() -> Outcome<()> {
         written.map_err(|error| {
             Failure::new(format!("cannot write {}: {error}", list.display()), "check its permissions")
         })?;
-        if !succeeds(Command::new("python3").args(["-m", "pip", "--version"])) {
-            debian_package(&["python3-pip"], "true")?;
-        }
-        let mut download = Command::new("python3");
-        download.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+        let mut download = pip()?;
+        download.args(["download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
         download
             .args(["--only-binary=:all:", "--require-hashes", "--dest"])
             .arg(&wheels)

@@ -1,7 +1,7 @@
 //! Steps with a heading and a time, and the one kind of failure: what is wrong, and what to do.
 
 use std::ffi::OsStr;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
@@ -63,6 +63,11 @@ fn persist_over(pauses: &[Duration], command: &mut Command, help: &str) -> Outco
 /// Runs a command without a word and returns how it ended.
 pub(crate) fn status(command: &mut Command) -> Outcome<ExitStatus> {
     command.status().map_err(|error| cannot_start(command, &error))
+}
+
+/// Passes the end of a command on as our own.
+pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
+    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
 /// Whether a command can be started and succeeds, its output unseen.

@@ -223,36 +223,12 @@ fn near(expected: &serde_json::Value, number: f64) -> bool {
 
 /// Pages and words of the cells in a truth of the competition.
 fn truth_words(xml: &str) -> Result<Vec<(u32, String)>, Failure> {
-    use quick_xml::events::Event;
-    let mut reader = quick_xml::Reader::from_str(xml);
-    let (mut page, mut content, mut words) = (0, None::<String>, Vec::new());
-    loop {
-        match reader.read_event()? {
-            Event::Start(e) if e.name().as_ref() == "region" => {
-                let number = e.attributes().flatten().find(|a| a.key.as_ref() == "page");
-                page = number.and_then(|a| a.value.parse().ok()).unwrap_or(page);
-            }
-            Event::Start(e) if e.name().as_ref() == "content" => content = Some(String::new()),
-            Event::Text(t) => {
-                if let Some(content) = &mut content {
-                    content.push_str(&t.xml10_content());
-                }
-            }
-            Event::GeneralRef(e) => {
-                let known = quick_xml::escape::resolve_xml_entity(&e);
-                if let Some(content) = &mut content {
-                    content.push_str(known.unwrap_or_default());
-                    content.extend(e.resolve_char_ref().ok().flatten());
-                }
-            }
-            Event::End(e) if e.name().as_ref() == "content" => {
-                let text = content.take().unwrap_or_default();
-                words.extend(text.split_whitespace().map(|w| (page, w.to_owned())));
-            }
-            Event::Eof => return Ok(words),
-            _ => {}
-        }
-    }
+    let words = |cell: &relations::Cell| cell.text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let of_page = |(page, tables): (u32, Vec<Vec<relations::Cell>>)| {
+        let words: Vec<String> = tables.iter().flatten().flat_map(words).collect();
+        words.into_iter().map(move |word| (page, word))
+    };
+    Ok(tables::truth(xml)?.into_iter().flat_map(of_page).collect())
 }
 
 fn passwords(index: &Path) -> HashMap<String, String> {

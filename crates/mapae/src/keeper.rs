@@ -35,6 +35,8 @@ use crate::worker::Parts;
 
 mod rescan;
 
+use self::rescan::Patience;
+
 /// How often the keeper looks for due work: jobs wake within 250 ms of their time.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -235,7 +237,7 @@ impl Keeper {
     }
 
     /// Marks what is due and hands out its pointers: T2, and T8 with this patience.
-    async fn ring(&self, rescan: Option<Vec<(Lane, Duration)>>) -> Result<usize, StoreError> {
+    async fn ring(&self, rescan: Option<Patience>) -> Result<usize, StoreError> {
         let rows = self.parts.broker.caps().source == Source::Rows;
         let again = if rows { self.plan.rescan_after } else { UNCONFIRMED };
         let plan = RingPlan { window: self.plan.window.size(), again, rescan, max: BATCH };

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use mapae_document::child::{DocumentReader, Request};
 use mapae_document::limits::Limits;
+use mapae_document::table::extract;
 use mapae_document::table::sight::Sight;
 use mapae_document::table::tuning::Tuning;
-use mapae_document::table::{Found, extract};
 
-use super::relations::{Cell, Count, compare, harmonic};
+use super::relations::{Cell, Count, cells, compare, harmonic};
 use super::{Failure, file_name, listed};
 
 /// Tables by page.
-type Pages = BTreeMap<u32, Vec<Vec<Cell>>>;
+pub(super) type Pages = BTreeMap<u32, Vec<Vec<Cell>>>;
 
 struct Case {
     name: String,
@@ -91,17 +91,6 @@ fn measure(cases: &[Case], tuning: &Tuning) -> Vec<Count> {
         counts.max_by(|a, b| a.f1().total_cmp(&b.f1())).unwrap_or_default()
     };
     cases.iter().map(of_case).collect()
-}
-
-fn cells(table: &Found) -> Vec<Cell> {
-    let cell = |c: &mapae_document::table::FoundCell| Cell {
-        row: c.row,
-        col: c.col,
-        rowspan: c.rowspan,
-        colspan: c.colspan,
-        text: c.text.clone(),
-    };
-    table.cells.iter().map(cell).collect()
 }
 
 /// The harmonic mean of the documents' mean precision and mean recall.
@@ -190,7 +179,7 @@ fn truths(folder: &Path, name: &str) -> Result<Vec<Pages>, Failure> {
     Ok(truths)
 }
 
-fn truth(xml: &str) -> Result<Pages, Failure> {
+pub(super) fn truth(xml: &str) -> Result<Pages, Failure> {
     use quick_xml::events::Event;
     let mut reader = quick_xml::Reader::from_str(xml);
     let mut pages = Pages::new();

@@ -6,22 +6,11 @@ pub(crate) mod synth;
 use mapae_document::table::sight::{Sight, Turn};
 use mapae_document::table::tuning::Tuning;
 use mapae_document::table::{Found, extract};
-use score::{Cell, Count, compare, harmonic};
+use score::{Cell, Count, cells, compare, harmonic};
 use synth::{Align, Canvas, Features, Noise, STYLES, Style, page};
 
 fn tables(sight: &Sight) -> Vec<Found> {
     extract(sight, &Tuning::default())
-}
-
-fn cells(table: &Found) -> Vec<Cell> {
-    let cell = |c: &mapae_document::table::FoundCell| Cell {
-        row: c.row,
-        col: c.col,
-        rowspan: c.rowspan,
-        colspan: c.colspan,
-        text: c.text.clone(),
-    };
-    table.cells.iter().map(cell).collect()
 }
 
 fn count(style: Style, features: Features, noise: Noise) -> Count {

@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use mapae_document::table::{Found, FoundCell};
+
 /// A cell to compare.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Cell {
@@ -12,6 +14,18 @@ pub(crate) struct Cell {
     pub(crate) rowspan: u32,
     pub(crate) colspan: u32,
     pub(crate) text: String,
+}
+
+/// The cells of a table that was found.
+pub(crate) fn cells(table: &Found) -> Vec<Cell> {
+    let cell = |c: &FoundCell| Cell {
+        row: c.row,
+        col: c.col,
+        rowspan: c.rowspan,
+        colspan: c.colspan,
+        text: c.text.clone(),
+    };
+    table.cells.iter().map(cell).collect()
 }
 
 /// Relations that are right, that were found, and that are true.

@@ -128,6 +128,17 @@ impl Reader {
         *health = if outcome { (0, Some(Instant::now())) } else { (health.0.saturating_add(1), health.1) };
     }
 
+    /// Waits for the read under way, if there is one, and keeps what it brings. The read goes on where this
+    /// is dropped; the next call waits for the same one.
+    async fn take_in(&self, reading: &mut Reading) -> Result<(), BrokerError> {
+        let Some(under_way) = &mut reading.under_way else { return Ok(()) };
+        let read = under_way.await.unwrap_or_else(|error| Err(BrokerError::Transient(error.into())));
+        reading.under_way = None;
+        self.read(read.is_ok());
+        reading.ready.extend(read?);
+        Ok(())
+    }
+
     /// Hands out at most `permits` of what was read, in the order it was read.
     fn hand_out(&self, ready: &mut VecDeque<Entry>, permits: usize, shut: &[Lane]) -> Vec<Delivery> {
         let mut deliveries = Vec::new();
@@ -311,24 +322,14 @@ impl Intake for Reader {
             let task = read(self.read_link.clone(), self.me.clone(), lanes, permits, wait);
             reading.under_way = Some(tokio::spawn(task));
         }
-        let Some(under_way) = &mut reading.under_way else { return Ok(Vec::new()) };
-        // A task goes on where this call is dropped; the next call waits for the same one.
-        let read = under_way.await.unwrap_or_else(|error| Err(BrokerError::Transient(error.into())));
-        reading.under_way = None;
-        self.read(read.is_ok());
-        reading.ready.extend(read?);
+        self.take_in(&mut reading).await?;
         Ok(self.hand_out(&mut reading.ready, permits, shut))
     }
 
     async fn orphans(&self, max: usize) -> Result<Vec<Delivery>, BrokerError> {
         let mut reading = self.reading.lock().await;
         // An entry on its way to us is pending already and not lost: it is taken in first.
-        if let Some(under_way) = &mut reading.under_way {
-            let read = under_way.await.unwrap_or_else(|error| Err(BrokerError::Transient(error.into())));
-            reading.under_way = None;
-            self.read(read.is_ok());
-            reading.ready.extend(read?);
-        }
+        self.take_in(&mut reading).await?;
         let found = self.look(&mut reading, max).await;
         self.read(found.is_ok());
         reading.ready.extend(found?);
