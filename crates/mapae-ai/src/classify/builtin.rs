@@ -320,13 +320,15 @@ pub fn classify(name: &str, text: &str) -> Class {
             named + held_names + HINTED * sort.hints.iter().map(|word| held(word)).sum::<f64>()
         })
         .collect();
+    // Where nothing speaks for any sort, nothing speaks for `other` either.
+    let silent = weights.iter().all(|weight| *weight == 0.0);
     weights.push(OTHER);
     // Squared, so that one clear sign outweighs many faint ones.
     let sum: f64 = weights.iter().map(|w| w * w).sum();
     let shares: Vec<f32> = weights.iter().map(|w| (w * w / sum) as f32).collect();
     let labels: Vec<String> = labels().into_iter().map(str::to_owned).collect();
     let mut class = answer(&labels, &shares, By::LabelText, SURE);
-    class.unsure |= class.margin < MARGIN || text.trim().is_empty();
+    class.unsure |= class.margin < MARGIN || silent;
     class
 }
 
