@@ -59,7 +59,8 @@ pub(crate) fn score(data: &Path) -> Outcome<()> {
         cargo(&["run", "--release", "--locked", "-p", "mapae-document", "--example", "score", "--"]);
     step("Score", || run(command.arg(data), "see the message above"))?;
     models::make()?;
-    let mut command = cargo(&["run", "--release", "--locked", "-p", "mapae-ai", "--example", "score", "--"]);
+    let mut command =
+        cargo(&["run", "--release", "--locked", "-p", "mapae-ai", "--example", "understanding", "--"]);
     step("Score: texts", || run(command.arg(data).arg(models::MODELS), "see the message above"))
 }
 

@@ -1,4 +1,4 @@
-//! Measures the methods on a folder of texts with known answers: `score FOLDER [MODELS [PREDICTIONS]]`.
+//! Measures the methods on a folder of texts with known answers: `understanding FOLDER [MODELS [PREDICTIONS]]`.
 //!
 //! The folder holds what is there of `keywords/*.jsonl`, `classify/*/{train,test}.jsonl`, `intents/*.jsonl`.
 //! With a folder of packs everything is measured without and with them. Keywords that were found are written to the
@@ -20,7 +20,7 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let Some(folder) = args.first().map(Path::new) else {
-        return Err("score FOLDER [MODELS [PREDICTIONS]]".into());
+        return Err("understanding FOLDER [MODELS [PREDICTIONS]]".into());
     };
     let models = args.get(1).map(|folder| Models::open(Path::new(folder))).transpose()?.unwrap_or_default();
     let ways = if models.encoder.is_some() || models.dictionary.is_some() {
