@@ -46,7 +46,7 @@ use self::health::Health;
 pub use self::health::Watched;
 use self::problem::Problem;
 use crate::config::Config;
-use crate::runtime::Runtime;
+use crate::runtime::{BUILT_IN, Runtime};
 
 /// What all calls share. Cheap to clone.
 #[derive(Clone)]
@@ -103,7 +103,7 @@ impl Api {
     /// them may be another program.
     fn known_kinds(&self) -> Vec<Kind> {
         let configured = self.config.kinds.keys().chain(self.config.handlers.keys()).cloned();
-        configured.chain(Kind::new(crate::documents::KIND)).collect()
+        configured.chain(BUILT_IN.into_iter().flat_map(Kind::new)).collect()
     }
 
     fn knows(&self, kind: &Kind) -> bool {

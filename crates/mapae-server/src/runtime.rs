@@ -187,6 +187,9 @@ impl Runtime {
     }
 }
 
+/// The kinds that this program runs by itself, unless the configuration gives them to a service.
+pub const BUILT_IN: [&str; 2] = [documents::KIND, ai::KIND];
+
 /// What this process can run, as the configuration wants it run.
 fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
     let local = ai::Local::open()?;
