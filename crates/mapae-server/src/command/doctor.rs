@@ -1,5 +1,6 @@
 //! `mapae doctor`: whether what the configuration names is there and works.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -66,6 +67,10 @@ fn off_ms(asked: u64, there: u64, answered: u64) -> u64 {
 }
 
 async fn database(config: &Config) -> Vec<Value> {
+    if let Some(file) = missing_file(config.database.reveal()) {
+        let found = format!("there is no {} yet", file.display());
+        return vec![finding("database", "warning", found, "`mapae dev` and `mapae migrate` make it")];
+    }
     let store = match open_store(config).await {
         Ok(store) => store,
         Err(error) => return vec![failed("database", error.into())],
@@ -73,6 +78,12 @@ async fn database(config: &Config) -> Vec<Value> {
     let findings = database_findings(config, &*store).await;
     store.close().await;
     findings
+}
+
+/// The file of a SQLite database that nobody has made yet.
+fn missing_file(url: &str) -> Option<&Path> {
+    let file = Path::new(url.strip_prefix("sqlite:")?.split('?').next()?);
+    (file != Path::new(":memory:") && !file.exists()).then_some(file)
 }
 
 async fn database_findings(config: &Config, store: &dyn Store) -> Vec<Value> {
@@ -101,6 +112,17 @@ async fn database_findings(config: &Config, store: &dyn Store) -> Vec<Value> {
         }
         Ok(schema) => findings.push(ok("schema", format!("{}", schema.found))),
     }
+    findings.push(match store.sees_presence().await {
+        Ok(true) => ok("presence", "a lost worker is noticed at once".into()),
+        Ok(false) => finding(
+            "presence",
+            "warning",
+            "sessions of the database are shared: a lost worker's jobs wait for the end of their leases"
+                .into(),
+            "connect directly, or through a pooler in session mode",
+        ),
+        Err(error) => failed("presence", error.into()),
+    });
     findings.push(match store.workers().await {
         Ok(workers) if workers.is_empty() => {
             finding("workers", "warning", "none".into(), "start `mapae work`")

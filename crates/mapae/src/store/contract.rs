@@ -54,6 +54,10 @@ pub trait Store: Run + Keep + Tidy + View + Control + Send + Sync + 'static {
     /// The schema found and the one this program knows, without changing anything.
     async fn schema(&self) -> Result<Schema, StoreError>;
 
+    /// Whether keepers can see that a worker is gone. Where they cannot, behind a pooler that shares the server's
+    /// sessions, the lease alone tells.
+    async fn sees_presence(&self) -> Result<bool, StoreError>;
+
     /// Nothing more is written by this handle, and what was answered is durable.
     async fn close(&self);
 }

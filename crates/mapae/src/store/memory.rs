@@ -79,6 +79,10 @@ impl Store for Memory {
         Ok(Schema { found: 2, known: 2 })
     }
 
+    async fn sees_presence(&self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
     async fn close(&self) {}
 }
 

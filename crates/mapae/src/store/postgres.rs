@@ -13,6 +13,7 @@ mod keep;
 mod member;
 #[cfg(feature = "faults")]
 mod mutant;
+mod presence;
 mod run;
 mod tidy;
 mod view;
@@ -197,6 +198,10 @@ impl Store for Postgres {
     async fn schema(&self) -> Result<Schema, StoreError> {
         let mut connection = self.pool.acquire().await?;
         found(&mut connection).await
+    }
+
+    async fn sees_presence(&self) -> Result<bool, StoreError> {
+        presence::is_seen(self).await
     }
 
     async fn close(&self) {

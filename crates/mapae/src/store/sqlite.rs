@@ -193,6 +193,10 @@ impl Store for Sqlite {
         found(&mut connection).await
     }
 
+    async fn sees_presence(&self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
     async fn close(&self) {
         self.writer.close().await;
         if let Some(readers) = &self.readers {

@@ -2,6 +2,8 @@
 //! receivers that hang, handles that are dropped.
 
 mod line;
+mod pooler;
+mod presence;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +18,7 @@ use mapae::job::name::{IdempotencyKey, JobId, Kind};
 use mapae::job::record::{NewJob, Output};
 use mapae::job::retry::{Failure, RetryPolicy};
 use mapae::keeper::{self, EventSink, KeeperPlan};
-use mapae::store::contract::{Beat, Claim, Control, Join, Member, Retention, Scope, Store, WorkerReport};
+use mapae::store::contract::{Claim, Control, Join, Member, Retention, Scope, Store};
 use mapae::store::{self, Postgres};
 use mapae::worker::{self, WorkerPlan};
 use serde_json::{Value, json};
@@ -302,117 +304,6 @@ async fn an_open_transaction_that_holds_a_key_does_not_hold_up_other_accepts() {
         let accepted = within("the key is free", client).await.unwrap();
         assert_eq!((accepted.id, accepted.again), (first, true));
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_presence_cut_off_silently_is_taken_up_again() {
-    let Some((url, line)) = lined().await else { return };
-    let near = store::open(&url, false).await.unwrap();
-    let far = store::open(&line.url, false).await.unwrap();
-    let mut member = far.join(&strict("w", "k")).await.unwrap();
-    let id = near.accept(NewJob { retry: once(), ..new() }).await.unwrap().id;
-    let held = [(id, claim(&*near, &*member, id).await.token)];
-    let alive = [Beat::Renewed { cancel_asked: false }];
-    let mut watcher = PgConnection::connect(&url).await.unwrap();
-
-    // The server believes in the sessions still, so their locks are not to be had by new ones.
-    line.freeze();
-    let beats = member.beat(&held, LONG, &WorkerReport::default()).await.unwrap();
-    assert_eq!(beats, alive);
-    assert_eq!(near.reap(10).await.unwrap(), []);
-
-    line.hang_up();
-    loop {
-        let beats = member.beat(&held, LONG, &WorkerReport::default()).await.unwrap();
-        assert_eq!(beats, alive);
-        assert_eq!(near.reap(10).await.unwrap(), [], "a worker whose beats are answered is not dead");
-        let row = sqlx::query("select presence is not null as present from mapae.workers");
-        if row.fetch_one(&mut watcher).await.unwrap().get("present") {
-            break;
-        }
-    }
-    assert_eq!(near.reap(10).await.unwrap(), [], "its presence is there, and not only said to be");
-
-    // What is believed in again is missed again.
-    drop(member);
-    soon("its death is noticed", async || near.reap(10).await.unwrap().pop()).await;
-    assert_eq!(near.job(&Scope::All, id).await.unwrap().unwrap().state, State::Failed);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_presence_that_answers_too_late_is_given_up_without_looking_dead() {
-    let Some((url, line)) = lined().await else { return };
-    let near = store::open(&url, false).await.unwrap();
-    let far = store::open(&line.url, false).await.unwrap();
-    let mut member = far.join(&strict("w", "k")).await.unwrap();
-    let id = near.accept(NewJob { retry: once(), ..new() }).await.unwrap().id;
-    let held = [(id, claim(&*near, &*member, id).await.token)];
-    // The keeper's session has stood while the worker told of itself: it believes in an absence at once.
-    assert_eq!(near.reap(10).await.unwrap(), []);
-    member.beat(&held, LONG, &WorkerReport::default()).await.unwrap();
-
-    // What comes first is the presence. The word that there is none any more is held up on its way.
-    line.mute(1);
-    let mut holder = PgConnection::connect(&url).await.unwrap();
-    let mut watcher = PgConnection::connect(&url).await.unwrap();
-    let mut hold = holder.begin().await.unwrap();
-    sqlx::query("select from mapae.workers for update").execute(&mut *hold).await.unwrap();
-    let beating = tokio::spawn(async move {
-        // No statement waits long for a row.
-        while member.beat(&held, LONG, &WorkerReport::default()).await.is_err() {}
-        member
-    });
-    waiting(&mut watcher, 1).await;
-    for _ in 0..10 {
-        assert_eq!(near.reap(10).await.unwrap(), [], "a worker that beats is not dead");
-    }
-    hold.rollback().await.unwrap();
-
-    let member = within("the beat is answered", beating).await.unwrap();
-    assert_eq!(near.reap(10).await.unwrap(), []);
-    drop(member);
-    assert_eq!(near.job(&Scope::All, id).await.unwrap().unwrap().state, State::Running);
-}
-
-/// As a fail-over or the restart of a pooler does.
-#[tokio::test(flavor = "multi_thread")]
-async fn losing_every_session_at_once_takes_no_live_lease_and_keeps_no_dead_one() {
-    let Some(server) = postgres() else { return };
-    let database = at(&fresh(&server).await);
-    let site = Site::new(&database).await;
-    let gate = Arc::new(Semaphore::new(0));
-    // Keepers look many times before this worker can show itself again.
-    let rare = |plan: &mut WorkerPlan| {
-        plan.timing.lease = LONG;
-        plan.timing.heartbeat = Duration::from_secs(5);
-    };
-    let worker = site.worker(gated(&gate, &Arc::default()), rare).await;
-    let live = site.submit("gated", Value::Null, |job| job.retry.attempts = 1).await;
-    site.job_when(live, |job| job.state == State::Running).await;
-    let dying = site.store().join(&strict("dying", "other")).await.unwrap();
-    let dead = site.submit("other", Value::Null, |job| job.retry.attempts = 1).await;
-    claim(&**site.store(), &*dying, dead).await;
-
-    let mut killer = PgConnection::connect(&database.url).await.unwrap();
-    sqlx::query(
-        "select pg_terminate_backend(pid) from pg_stat_activity
-          where datname = current_database() and pid <> pg_backend_pid()",
-    )
-    .execute(&mut killer)
-    .await
-    .unwrap();
-    drop(dying);
-
-    let read = async |id| site.store().job(&Scope::All, id).await.ok().flatten();
-    let ended =
-        soon("the dead one's job has ended", async || read(dead).await.filter(|job| job.state.is_terminal()));
-    assert_eq!(ended.await.failure.unwrap().code, "worker-lost");
-    assert_eq!(site.job(live).await.state, State::Running);
-    gate.add_permits(1);
-    let job = site.ended(live).await;
-    assert_eq!((job.state, job.failure), (State::Succeeded, None));
-    worker.drain().await;
-    site.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -301,6 +301,24 @@ async fn whoever_takes_a_name_over_ends_the_leases_of_its_earlier_life() {
 }
 
 #[tokio::test]
+async fn whoever_takes_a_name_takes_no_lease_of_a_life_that_is_still_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = in_file(&folder).await;
+    let pointer = accepted(&store, new_job("a")).await;
+    let former = store.join(&join_as("w")).await.unwrap();
+    let held = claimed(&store, former.holder(), &pointer, LONG).await;
+    for file in std::fs::read_dir(folder.path().join("new/jobs.db.presence")).unwrap() {
+        let path = file.unwrap().path();
+        if path.file_name().unwrap().to_str().unwrap().starts_with("name-") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let latter = store.join(&join_as("w")).await.unwrap();
+    let answers = store.claim(latter.holder(), &[pointer], LONG).await.unwrap();
+    assert_eq!(answers, [Claim::Busy(held.lease.until)]);
+}
+
+#[tokio::test]
 async fn what_a_killed_process_was_answered_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let store = in_file(&folder).await;

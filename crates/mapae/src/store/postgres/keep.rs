@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::Postgres;
 use super::absence::Missing;
 use super::ask::Ask;
+use super::presence::absent;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
 use crate::job::name::{JobId, Kind, Lane, Owner};
@@ -20,18 +21,6 @@ use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
 const OWNERS_MAX: i64 = 64;
-
-/// Nobody holds the lock of the life of worker `w`.
-macro_rules! absent {
-    () => {
-        "not exists (
-            select from pg_locks l
-             where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
-               and l.database = (select oid from pg_database where datname = current_database())
-               and l.classid::bigint = (w.presence >> 32) & 4294967295
-               and l.objid::bigint = w.presence & 4294967295)"
-    };
-}
 
 /// The end of both ways to ring: what is `taken (id, owner, due_at)` gets its turn. Binds $1 lane, $3 again.
 macro_rules! take_turns {

@@ -1,12 +1,6 @@
-//! Presence and heartbeat of a worker.
-//!
-//! Presence is a connection that does nothing but hold two advisory locks, one for the worker's name and
-//! one for this life of it. When the process dies the server notices within milliseconds, because the
-//! session is idle, and the locks are free; a keeper looks for workers whose lock nobody holds. Through a
-//! pooler that shares sessions this does not work: then the lease alone decides.
+//! Heartbeat of a worker, and its standing in the store.
 
 use async_trait::async_trait;
-use sha2::{Digest, Sha256};
 use sqlx::{Connection, PgConnection, Row};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,6 +8,7 @@ use uuid::Uuid;
 
 use super::Postgres;
 use super::ask::{Ask, within};
+use super::presence::{Presence, absent, connect, lock, name_lock};
 use crate::job::lease::{Holder, Token};
 use crate::job::name::JobId;
 use crate::store::contract::{Beat, Join, JoinError, Member, StoreError, WorkerReport};
@@ -22,27 +17,19 @@ use crate::store::row::as_micros;
 /// How many of one name may work side by side: `host`, `host-2` … Beyond that it is a mistake.
 const NAMESAKES_MAX: u32 = 1_000;
 
-/// How long the presence may take to show itself: leases wait behind it.
-const GLANCE: Duration = Duration::from_secs(1);
-
 struct PgMember {
     holder: Holder,
     join: Join,
     store: Postgres,
-    presence: PgConnection,
-    /// Which of its locks the presence holds: of the name, of this life.
-    held: (bool, bool),
-    /// A presence that did not answer in time. The server may believe in it still, and so may the row: it is let
-    /// go of only once the row says otherwise, or a keeper would see a row that claims a lock nobody holds.
-    former: Option<PgConnection>,
+    presence: Presence,
     pulse: PgConnection,
 }
 
 pub(super) async fn join(store: &Postgres, join: &Join) -> Result<Box<dyn Member>, JoinError> {
-    let mut presence = connect(store).await?;
+    let mut session = connect(store).await?;
     let mut name = join.name.clone();
     let mut namesake = 1;
-    while !lock(&mut presence, name_lock(&name)).await? {
+    while !lock(&mut session, name_lock(&name)).await? {
         namesake += 1;
         if join.strict || namesake > NAMESAKES_MAX {
             return Err(JoinError::NameTaken(name));
@@ -50,24 +37,27 @@ pub(super) async fn join(store: &Postgres, join: &Join) -> Result<Box<dyn Member
         name = format!("{}-{namesake}", join.name);
     }
     let holder = Holder::new(name);
-    let held = (true, lock(&mut presence, life_lock(&holder)).await?);
     let mut member = PgMember {
+        presence: Presence::begin(store, session, &holder).await?,
         pulse: connect(store).await?,
         holder,
         join: join.clone(),
         store: store.clone(),
-        presence,
-        held,
-        former: None,
     };
     member.renew(&[], Duration::ZERO, &WorkerReport::default()).await?;
-    // T9: whoever had this name before has no presence any more, or this process would not have it.
-    sqlx::query(
+    // T9: the name is this process's now, and whoever had it is gone. That all locks are free after a restart
+    // of the server proves nothing of those who have not told of themselves since: keepers judge them.
+    sqlx::query(concat!(
         "
-        update mapae.jobs set leased_until = now()
-         where state = 'running' and holder = $1 and incarnation <> $2 and leased_until > now()
+        update mapae.jobs j set leased_until = now()
+         where j.state = 'running' and j.holder = $1 and j.incarnation <> $2 and j.leased_until > now()
+           and not exists (select from mapae.workers w
+                            where w.incarnation = j.incarnation
+                              and (w.presence is null or w.seen_at <= pg_postmaster_start_time() or not ",
+        absent!(),
+        "))
         ",
-    )
+    ))
     .bind(&member.holder.name)
     .bind(member.holder.incarnation)
     .done(&mut member.pulse)
@@ -110,7 +100,7 @@ impl PgMember {
         .bind(as_micros(lease))
         .bind(self.holder.incarnation)
         .bind(&self.holder.name)
-        .bind(self.held.1.then(|| life_lock(&self.holder)))
+        .bind(self.presence.claimed())
         .bind(self.join.kinds.iter().map(ToString::to_string).collect::<Vec<_>>())
         .bind(i32::try_from(self.join.slots).unwrap_or(i32::MAX))
         .bind(serde_json::json!(report))
@@ -126,26 +116,6 @@ impl PgMember {
             .map(|(job, token)| renewed.get(&(job.0, token.0)).copied().unwrap_or(Beat::Lost))
             .collect())
     }
-
-    /// Takes up what of the presence is missing. Until the server has let go of a lost connection its locks
-    /// are not to be had; then this worker says that it has none, and keepers judge it by its leases alone.
-    /// Another process may hold the name by now: this one goes on under its incarnation.
-    async fn appear(&mut self) -> Result<(), StoreError> {
-        let pinged = tokio::time::timeout(GLANCE, self.presence.ping()).await;
-        if !matches!(pinged, Ok(Ok(()))) {
-            self.held = (false, false);
-            let next = connect(&self.store).await?;
-            let former = std::mem::replace(&mut self.presence, next);
-            self.former.get_or_insert(former);
-        }
-        if !self.held.0 {
-            self.held.0 = lock(&mut self.presence, name_lock(&self.holder.name)).await?;
-        }
-        if !self.held.1 {
-            self.held.1 = lock(&mut self.presence, life_lock(&self.holder)).await?;
-        }
-        Ok(())
-    }
 }
 
 #[async_trait]
@@ -160,10 +130,7 @@ impl Member for PgMember {
         lease: Duration,
         report: &WorkerReport,
     ) -> Result<Vec<Beat>, StoreError> {
-        // The row must not claim a presence that is not there.
-        if !matches!(tokio::time::timeout(2 * GLANCE, self.appear()).await, Ok(Ok(()))) {
-            self.held.1 = false;
-        }
+        self.presence.appear().await;
         let beats = match within(self.renew(leases, lease, report)).await {
             // A connection that failed once is not trusted again.
             Err(StoreError::Unavailable(_)) => {
@@ -172,7 +139,7 @@ impl Member for PgMember {
             }
             other => other?,
         };
-        self.former = None;
+        self.presence.said();
         Ok(beats)
     }
 
@@ -182,37 +149,6 @@ impl Member for PgMember {
             .done(&mut self.pulse)
             .await?;
         self.pulse.close().await?;
-        self.presence.close().await?;
-        Ok(())
+        self.presence.end().await
     }
-}
-
-async fn connect(store: &Postgres) -> Result<PgConnection, StoreError> {
-    within(PgConnection::connect_with(&store.options)).await
-}
-
-async fn lock(connection: &mut PgConnection, key: i64) -> Result<bool, StoreError> {
-    let row = sqlx::query("select pg_try_advisory_lock($1) as got").bind(key).one(connection).await?;
-    Ok(row.try_get("got")?)
-}
-
-fn name_lock(name: &str) -> i64 {
-    key(&["mapae worker name", name])
-}
-
-fn life_lock(holder: &Holder) -> i64 {
-    key(&["mapae worker life", &holder.incarnation.to_string()])
-}
-
-/// Advisory locks are numbers: the first 64 bits of a hash.
-fn key(parts: &[&str]) -> i64 {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update(part.as_bytes());
-        hash.update([0]);
-    }
-    let digest = hash.finalize();
-    let mut first = [0; 8];
-    first.copy_from_slice(&digest[..8]);
-    i64::from_be_bytes(first)
 }

@@ -61,21 +61,35 @@ pub(super) async fn join(store: &Sqlite, join: &Join) -> Result<Box<dyn Member>,
         pulse,
     };
     member.renew(&[], Duration::ZERO, &WorkerReport::default()).await?;
-    // T9: whoever had this name before has no presence any more, or this process would not have it.
-    let holder = member.holder.clone();
+    // T9: the name is this process's now, and whoever had it is gone.
+    let (holder, presence) = (member.holder.clone(), store.presence.clone());
     member
         .pulse
         .write(async move |tx| {
-            let query = sqlx::query(
+            let former = sqlx::query(
                 "
-                update jobs set leased_until = $3
+                select distinct incarnation from jobs
                  where state = 'running' and holder = $1 and incarnation <> $2 and leased_until > $3
                 ",
             )
-            .bind(holder.name)
+            .bind(&holder.name)
             .bind(holder.incarnation)
             .bind(tx.now);
-            tx.run(query).await
+            for row in tx.rows(former).await? {
+                let life: Uuid = row.try_get("incarnation")?;
+                // Held while its leases end, so that it is not back in between.
+                let Some(_gone) = presence.take(&life.to_string())? else { continue };
+                let query = sqlx::query(
+                    "
+                    update jobs set leased_until = $2
+                     where state = 'running' and incarnation = $1 and leased_until > $2
+                    ",
+                )
+                .bind(life)
+                .bind(tx.now);
+                tx.run(query).await?;
+            }
+            Ok::<_, StoreError>(())
         })
         .await?;
     Ok(Box::new(member))
