@@ -99,6 +99,7 @@ mod tests {
             progress: None,
             failure: None,
             assignee: None,
+            hint: 0,
             throttled: 0,
             redrives: 0,
             trace: None,

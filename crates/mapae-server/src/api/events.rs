@@ -1,8 +1,9 @@
 //! Events as they happen, over SSE: of one job from its beginning, or of all jobs from now on.
 //!
 //! An event's id is its position in the store, so a client that comes back with `Last-Event-ID` goes on
-//! where it was, whatever server it reaches and however often that was restarted. Progress is not kept:
-//! it has no id and is told as it is when somebody looks.
+//! where it was, whatever server it reaches and however often that was restarted. Progress is not kept, nor that
+//! a waiting job's pointer has been handed out (`published`): they have no id and are told as they are when
+//! somebody looks.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -137,6 +138,8 @@ struct Following {
     follow: bool,
     waiting: VecDeque<Event>,
     progress: Option<Progress>,
+    /// The last handing out of the job's pointer that was told.
+    hint: u32,
     /// The last of a job's events that was told.
     sequence: u64,
     feed: watch::Receiver<u64>,
@@ -159,6 +162,7 @@ fn stream(
         follow,
         waiting: VecDeque::new(),
         progress: None,
+        hint: 0,
         sequence: 0,
     };
     let events = unfold(following, |mut following| async move {
@@ -224,6 +228,13 @@ impl Following {
         if job.state.is_terminal() && self.sequence >= job.sequence {
             return Ok(Look::Over);
         }
+        if job.hint > self.hint {
+            self.hint = job.hint;
+            let data = json!({ "job": job.id, "published": { "times": job.hint } });
+            let sent = Sent::default().event("published").data(data.to_string());
+            return Ok(Look::Told(Box::new(sent)));
+        }
+        self.hint = job.hint;
         if !job.state.is_terminal() && job.progress.is_some() && job.progress != self.progress {
             self.progress = job.progress;
             let data = json!({ "job": job.id, "progress": self.progress });

@@ -48,9 +48,13 @@ pub(crate) async fn watch(
             gone_since = None;
             wait = RETRY.0;
             last_id = event.id.clone().or(last_id.take());
-            if event.name == "progress" {
-                line.show(&progress(&event.data));
-                return Ok(());
+            match event.name.as_str() {
+                "progress" => {
+                    line.show(&progress(&event.data));
+                    return Ok(());
+                }
+                "published" => return Ok(()),
+                _ => {}
             }
             line.clear();
             told(&event.data)

@@ -35,6 +35,12 @@ async fn a_jobs_events_come_from_its_first_to_its_last_and_then_the_stream_ends(
     ] {
         assert_eq!(accepted.data[member], value, "{member}");
     }
+    let published = stream.next().await.unwrap();
+    assert_eq!(
+        (published.name.as_str(), published.id.as_str()),
+        ("published", ""),
+        "it waits with the broker"
+    );
     site.succeed(json!({ "text": "secret" })).await;
     let rest = stream.names().await;
     assert_eq!(rest, ["claimed", "succeeded"]);

@@ -142,6 +142,8 @@ pub struct Job {
     pub failure: Option<Failure>,
     /// Who looks after it, while it is a dead letter.
     pub assignee: Option<Assignee>,
+    /// How often its pointer has been handed out since it became pending.
+    pub hint: u32,
     pub throttled: u32,
     pub redrives: u32,
     pub trace: Option<String>,

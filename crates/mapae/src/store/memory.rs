@@ -169,6 +169,7 @@ impl Row {
             progress: self.progress.clone(),
             failure: self.failure.clone(),
             assignee: self.assignee.clone(),
+            hint: self.hint().unwrap_or(0),
             throttled: life.throttled,
             redrives: life.redrives,
             trace: new.trace.clone(),

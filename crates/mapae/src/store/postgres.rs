@@ -66,7 +66,7 @@ macro_rules! job_columns {
     (extract(epoch from j.started_at) * 1000000)::bigint   as started_at,
     (extract(epoch from j.finished_at) * 1000000)::bigint  as finished_at,
     (extract(epoch from j.leased_until) * 1000000)::bigint as leased_until,
-    j.holder, j.incarnation, j.token, j.epoch, j.progress, j.failure, j.assignee, j.sequence"
+    j.holder, j.incarnation, j.token, j.epoch, j.progress, j.failure, j.assignee, j.hint, j.sequence"
     };
 }
 use job_columns;

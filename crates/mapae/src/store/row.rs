@@ -45,6 +45,7 @@ pub(super) struct JobRow {
     pub progress: Option<Value>,
     pub failure: Option<Value>,
     pub assignee: Option<String>,
+    pub hint: i32,
     pub sequence: i64,
 }
 
@@ -81,6 +82,7 @@ macro_rules! job_row {
             progress: row.try_get("progress")?,
             failure: row.try_get("failure")?,
             assignee: row.try_get("assignee")?,
+            hint: row.try_get("hint")?,
             sequence: row.try_get("sequence")?,
         }
     }};
@@ -116,6 +118,7 @@ impl JobRow {
             progress: self.progress.map(serde_json::from_value).transpose().map_err(|_| no_json())?,
             failure: self.failure.map(serde_json::from_value).transpose().map_err(|_| no_json())?,
             assignee: self.assignee.map(Assignee::new).transpose().map_err(unreadable)?,
+            hint: count(self.hint)?,
             throttled: count(self.throttled)?,
             redrives: count(self.redrives)?,
             trace: self.trace,

@@ -69,7 +69,7 @@ macro_rules! job_columns {
         "
     id, owner, kind, priority, params, source, trace, state, attempt, attempts_max, backoff_first_us,
     backoff_max_us, throttled, redrives, cancel_asked, created_at, due_at, deadline, started_at, finished_at,
-    leased_until, holder, incarnation, token, epoch, progress, failure, assignee, sequence"
+    leased_until, holder, incarnation, token, epoch, progress, failure, assignee, hint, sequence"
     };
 }
 use job_columns;
