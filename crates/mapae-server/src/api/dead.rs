@@ -8,20 +8,21 @@ use mapae::job::State;
 use mapae::job::name::{Assignee, JobId};
 use mapae::job::record::Job;
 use mapae::job::retry::Failure;
-use mapae::store::contract::{ControlError, Page, Scope};
+use mapae::store::contract::{ControlError, Scope};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Api;
 use super::auth::{Caller, DeadWrite, JobsRead};
 use super::extract::{Json, Query};
-use super::jobs::{Filter, page_of};
+use super::jobs::{Filter, page_of, write_cursor};
 use super::model::JobList;
 use super::problem::{self, Problem, ProblemBody};
 use crate::runtime::Runtime;
 
-/// Most dead letters that one call acts on; what is left is told by `more`.
+/// Most dead letters that one call acts on, and most pages it looks at for them; what is left is told by `more`.
 const MAX: usize = 1000;
+const PAGES_MAX: usize = 50;
 
 /// Which dead letters: either by id, or all that fit a filter.
 #[derive(Deserialize, ToSchema)]
@@ -67,6 +68,8 @@ pub(super) struct WhichFilter {
     /// Only those that nobody looks after.
     #[serde(default)]
     unassigned: bool,
+    /// From the answer before.
+    cursor: Option<String>,
 }
 
 /// What was done, or would be.
@@ -77,8 +80,10 @@ pub(super) struct Done {
     pub done: Vec<String>,
     /// Asked for by id and not a dead letter of the caller's.
     pub refused: Vec<String>,
-    /// There are more that fit the filter: ask again.
+    /// There may be more that fit the filter: ask again with its `cursor`.
     pub more: bool,
+    /// Where the next call goes on.
+    pub cursor: Option<String>,
 }
 
 /// Dead letters, newest first.
@@ -166,11 +171,18 @@ impl WhichFilter {
 async fn act(api: &Api, caller: &Caller<DeadWrite>, which: &Which, act: &Act) -> Result<Response, Problem> {
     let scope = caller.scope();
     let runtime = &caller.runtime;
-    let (chosen, unknown, more) = choose(runtime, &scope, which, act).await?;
-    let mut done = Done { dry_run: which.dry_run, done: Vec::new(), refused: unknown, more };
-    for id in chosen {
+    let chosen = choose(runtime, &scope, which, act).await?;
+    let mut done = Done {
+        dry_run: which.dry_run,
+        done: Vec::new(),
+        refused: chosen.unknown,
+        more: chosen.next.is_some(),
+        cursor: chosen.next.map(write_cursor),
+    };
+    for id in chosen.jobs {
         if api.stop.is_cancelled() {
             done.more = true;
+            done.cursor = which.filter.as_ref().and_then(|filter| filter.cursor.clone());
             break;
         }
         let acted = if which.dry_run { Ok(()) } else { one(runtime, &scope, id, act).await };
@@ -191,26 +203,30 @@ async fn one(runtime: &Runtime, scope: &Scope, id: JobId, act: &Act) -> Result<(
     }
 }
 
-/// The dead letters meant, the ids that are none, and whether there are more.
-async fn choose(
-    runtime: &Runtime,
-    scope: &Scope,
-    which: &Which,
-    act: &Act,
-) -> Result<(Vec<JobId>, Vec<String>, bool), Problem> {
+/// The dead letters meant.
+#[derive(Default)]
+struct Chosen {
+    jobs: Vec<JobId>,
+    /// Ids that are none.
+    unknown: Vec<String>,
+    /// After which there may be more.
+    next: Option<JobId>,
+}
+
+async fn choose(runtime: &Runtime, scope: &Scope, which: &Which, act: &Act) -> Result<Chosen, Problem> {
     let bad = |detail: String| Problem::from(&problem::BODY_INVALID).detail(detail);
     match (&which.ids, &which.filter) {
         (Some(ids), None) if ids.len() > MAX => Err(bad(format!("`ids` are at most {MAX}."))),
         (Some(ids), None) => {
-            let (mut chosen, mut unknown) = (Vec::new(), Vec::new());
+            let mut chosen = Chosen::default();
             for text in ids {
                 let id = text.parse::<JobId>().map_err(|_| bad("An entry of `ids` is no id.".into()))?;
                 match runtime.store.job(scope, id).await? {
-                    Some(job) if job.state == State::Failed => chosen.push(id),
-                    _ => unknown.push(id.to_string()),
+                    Some(job) if job.state == State::Failed => chosen.jobs.push(id),
+                    _ => chosen.unknown.push(id.to_string()),
                 }
             }
-            Ok((chosen, unknown, false))
+            Ok(chosen)
         }
         (None, Some(filter)) => by_filter(runtime, scope, filter, act).await,
         _ => Err(bad("Give either `ids` or `filter`.".into())),
@@ -222,27 +238,28 @@ async fn by_filter(
     scope: &Scope,
     wanted: &WhichFilter,
     act: &Act,
-) -> Result<(Vec<JobId>, Vec<String>, bool), Problem> {
+) -> Result<Chosen, Problem> {
     let filter = Filter {
         state: Some(State::Failed.as_str().to_owned()),
         kind: wanted.kind.clone(),
         owner: wanted.owner.clone(),
         q: wanted.q.clone(),
+        cursor: wanted.cursor.clone(),
         ..Filter::default()
     };
     let (scope, filter, mut page) = filter.read(scope.clone())?;
-    let Some(scope) = scope else { return Ok((Vec::new(), Vec::new(), false)) };
-    page = Page { limit: 200, ..page };
-    let mut chosen = Vec::new();
-    loop {
-        let jobs = runtime.store.jobs(&scope, &filter, &page).await?;
-        let last_page = jobs.len() < page.limit;
-        page.after = jobs.last().map(|job| job.id);
-        chosen.extend(jobs.iter().filter(|job| wanted.fits(job) && act.changes(job)).map(|job| job.id));
-        if last_page || chosen.len() >= MAX {
-            let more = !last_page || chosen.len() > MAX;
-            chosen.truncate(MAX);
-            return Ok((chosen, Vec::new(), more));
+    let mut chosen = Chosen::default();
+    let Some(scope) = scope else { return Ok(chosen) };
+    for _ in 0..PAGES_MAX {
+        page.limit = (MAX - chosen.jobs.len()).min(200);
+        let found = runtime.store.jobs(&scope, &filter, &page).await?;
+        let fitting = found.jobs.iter().filter(|job| wanted.fits(job) && act.changes(job));
+        chosen.jobs.extend(fitting.map(|job| job.id));
+        page.after = found.next;
+        if found.next.is_none() || chosen.jobs.len() == MAX {
+            break;
         }
     }
+    chosen.next = page.after;
+    Ok(chosen)
 }

@@ -35,7 +35,19 @@ type Last = (Instant, Option<Arc<Counted>>);
 pub(super) struct Counted {
     pub stats: Stats,
     pub workers: Vec<WorkerRow>,
-    pub broker: BrokerStats,
+    /// What the broker tells of each lane. What it does not tell, or not in time, is not there.
+    pub broker: Vec<(Lane, BrokerStats)>,
+}
+
+impl Counted {
+    /// All lanes together.
+    pub(super) fn broker(&self) -> BrokerStats {
+        let mut all = BrokerStats::default();
+        for (_, one) in &self.broker {
+            add(&mut all, one);
+        }
+        all
+    }
 }
 
 impl Figures {
@@ -61,13 +73,13 @@ async fn count(api: &Api, runtime: &Runtime) -> Result<Arc<Counted>, StoreError>
     Ok(Arc::new(Counted { stats, workers, broker }))
 }
 
-/// What the broker tells of all lanes together. What it does not tell, or not in time, stays unknown.
-async fn broker_stats(api: &Api, runtime: &Runtime, stats: &Stats) -> BrokerStats {
+/// Of every lane or of none: a sum of some would be taken for that of all.
+async fn broker_stats(api: &Api, runtime: &Runtime, stats: &Stats) -> Vec<(Lane, BrokerStats)> {
     let asking = async {
-        let mut all = BrokerStats::default();
-        for lane in lanes(api, stats).iter().take(BROKER_LANES_MAX) {
-            let Ok(one) = runtime.broker.stats(&lane.lane).await else { return BrokerStats::default() };
-            add(&mut all, one);
+        let mut all = Vec::new();
+        for lane in lanes(api, stats).into_iter().take(BROKER_LANES_MAX) {
+            let Ok(one) = runtime.broker.stats(&lane.lane).await else { return Vec::new() };
+            all.push((lane.lane, one));
         }
         all
     };
@@ -75,7 +87,7 @@ async fn broker_stats(api: &Api, runtime: &Runtime, stats: &Stats) -> BrokerStat
 }
 
 /// Takes what one lane has into the whole.
-fn add(all: &mut BrokerStats, one: BrokerStats) {
+fn add(all: &mut BrokerStats, one: &BrokerStats) {
     let sum = |into: &mut Option<Figure<u64>>, from: Option<Figure<u64>>| {
         if let Some(from) = from {
             let figure = into.get_or_insert(Figure { value: 0, ..from });
@@ -89,13 +101,13 @@ fn add(all: &mut BrokerStats, one: BrokerStats) {
     all.oldest_unacknowledged = oldest.max_by_key(|figure| figure.value);
     let most = one.deliveries_max.into_iter().chain(all.deliveries_max);
     all.deliveries_max = most.max_by_key(|figure| figure.value);
-    if let Some(consumers) = one.consumers {
-        let known = all.consumers.get_or_insert(Figure { value: Vec::new(), ..consumers });
-        for (name, idle) in consumers.value {
+    if let Some(consumers) = &one.consumers {
+        let known = all.consumers.get_or_insert(Figure { value: Vec::new(), ..*consumers });
+        for (name, idle) in &consumers.value {
             // Who has been busy in one lane is busy.
-            match known.value.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, least)) => *least = idle.min(*least),
-                None => known.value.push((name, idle)),
+            match known.value.iter_mut().find(|(known, _)| known == name) {
+                Some((_, least)) => *least = *idle.min(least),
+                None => known.value.push((name.clone(), *idle)),
             }
         }
     }
@@ -110,7 +122,7 @@ pub(super) struct StatsBody {
     lanes: Vec<LaneBody>,
     broker: BrokerBody,
     dead: DeadBody,
-    /// Due jobs that no worker has been told of yet.
+    /// Events that have not been sent yet, where they are sent somewhere.
     outbox: u64,
     workers: WorkersBody,
     resources: Vec<ResourceBody>,
@@ -216,7 +228,7 @@ pub(super) async fn stats(
     caller: Caller<JobsRead>,
 ) -> Result<axum::Json<StatsBody>, Problem> {
     let counted = api.figures.get(&api, &caller.runtime).await?;
-    let (stats, broker) = (&counted.stats, &counted.broker);
+    let (stats, broker) = (&counted.stats, counted.broker());
     Ok(axum::Json(StatsBody {
         jobs: stats.states.iter().map(|(state, count)| (state.as_str(), *count)).collect(),
         lanes: lanes(&api, stats).iter().map(lane_body).collect(),

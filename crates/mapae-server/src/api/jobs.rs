@@ -6,7 +6,7 @@ use mapae::job::State;
 use mapae::job::event::{Event, Position};
 use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::Job;
-use mapae::store::contract::{ControlError, EventFilter, JobFilter, Page, Scope, WorkerRow};
+use mapae::store::contract::{ControlError, EventFilter, Found, JobFilter, Page, Scope, WorkerRow};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
@@ -86,8 +86,8 @@ pub(super) fn narrow(scope: Scope, owner: Option<Owner>) -> Option<Scope> {
 }
 
 /// Cursors say where a page ended; the letter leaves room for other kinds.
-fn write_cursor(last: &Job) -> String {
-    format!("j{}", last.id.0.simple())
+pub(super) fn write_cursor(last: JobId) -> String {
+    format!("j{}", last.0.simple())
 }
 
 fn read_cursor(text: &str) -> Result<JobId, Problem> {
@@ -116,18 +116,35 @@ pub(super) async fn page_of(
 ) -> Result<Response, Problem> {
     let (scope, wanted, page) = filter.read(scope)?;
     let now = runtime.store.now().await?;
-    let jobs = match scope {
-        Some(scope) => runtime.store.jobs(&scope, &wanted, &page).await?,
-        None => Vec::new(),
+    let found = match scope {
+        Some(scope) => match by_id(runtime, &scope, &wanted, &page).await? {
+            Some(job) => Found { jobs: vec![job], next: None },
+            None => runtime.store.jobs(&scope, &wanted, &page).await?,
+        },
+        None => Found::default(),
     };
-    let cursor = jobs.last().filter(|_| jobs.len() == page.limit).map(write_cursor);
+    let cursor = found.next.map(write_cursor);
     let next = cursor.as_ref().map(|cursor| next_link(address, filter, cursor));
-    let items = jobs.iter().map(|job| JobBody::brief(job, now)).collect();
+    let items = found.jobs.iter().map(|job| JobBody::brief(job, now)).collect();
     let mut response = axum::Json(JobList { items, cursor }).into_response();
     if let Some(link) = next.and_then(|link| HeaderValue::from_str(&link).ok()) {
         response.headers_mut().insert(header::LINK, link);
     }
     Ok(response)
+}
+
+/// The job whose whole id is asked for: however old, it is not looked for among the others.
+async fn by_id(
+    runtime: &Runtime,
+    scope: &Scope,
+    wanted: &JobFilter,
+    page: &Page,
+) -> Result<Option<Job>, Problem> {
+    let Some(Ok(id)) = wanted.text.as_deref().map(str::parse::<JobId>) else { return Ok(None) };
+    if page.after.is_some() {
+        return Ok(None);
+    }
+    Ok(runtime.store.job(scope, id).await?.filter(|job| wanted.fits(job)))
 }
 
 fn next_link(address: &str, filter: &Filter, cursor: &str) -> String {

@@ -7,11 +7,12 @@ use std::fmt::Write;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use mapae::broker::contract::BrokerStats;
 use mapae::metrics::{BUCKETS, Times};
 
 use super::Api;
 use super::auth::{Caller, JobsRead};
-use super::figures::lanes;
+use super::figures::{Counted, lanes};
 use super::problem::{Problem, ProblemBody};
 use crate::runtime::Runtime;
 
@@ -112,7 +113,7 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
     for (state, count) in &stats.states {
         page.line("mapae_jobs", &[("state", state.as_str())], *count as f64);
     }
-    page.gauge("mapae_outbox_pending", "Due jobs that no worker has been told of.", stats.outbox as f64);
+    page.gauge("mapae_outbox_pending", "Events not sent yet.", stats.outbox as f64);
     page.gauge("mapae_dead_jobs", "Jobs that failed for good.", stats.dead as f64);
     let oldest = stats.dead_oldest.unwrap_or_default().as_secs_f64();
     page.gauge("mapae_dead_oldest_seconds", "Since the oldest dead letter failed.", oldest);
@@ -135,26 +136,41 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
         let oldest = lane.oldest_ready.unwrap_or_default().as_secs_f64();
         page.line("mapae_lane_oldest_ready_seconds", &[("lane", &lane.lane.to_string())], oldest);
     }
-    broker(page, &counted.broker);
+    broker(page, &counted);
 }
 
+/// A figure of the broker: its name, what it says, and its value of one lane.
+type BrokerFigure = (&'static str, &'static str, fn(&BrokerStats) -> Option<f64>);
+
+const BROKER: &[BrokerFigure] = &[
+    ("mapae_broker_depth", "Pointers in the broker.", |stats| Some(stats.depth?.value as f64)),
+    ("mapae_broker_unacked", "Pointers taken and not settled.", |stats| {
+        Some(stats.unacknowledged?.value as f64)
+    }),
+    ("mapae_broker_oldest_unacked_seconds", "How long the oldest of them has been taken.", |stats| {
+        Some(stats.oldest_unacknowledged?.value.as_secs_f64())
+    }),
+    ("mapae_broker_deliveries_max", "How often the most delivered pointer was delivered.", |stats| {
+        Some(stats.deliveries_max?.value as f64)
+    }),
+];
+
 /// What the broker can tell; what it cannot is left out, never made up.
-fn broker(page: &mut Page, stats: &mapae::broker::contract::BrokerStats) {
-    if let Some(depth) = stats.depth {
-        page.gauge("mapae_broker_depth", "Pointers in the broker.", depth.value as f64);
+fn broker(page: &mut Page, counted: &Counted) {
+    for (name, help, figure) in BROKER {
+        let told: Vec<(String, f64)> = counted
+            .broker
+            .iter()
+            .filter_map(|(lane, stats)| Some((lane.to_string(), figure(stats)?)))
+            .collect();
+        if !told.is_empty() {
+            page.head(name, "gauge", help);
+        }
+        for (lane, value) in told {
+            page.line(name, &[("lane", &lane)], value);
+        }
     }
-    if let Some(unacknowledged) = stats.unacknowledged {
-        page.gauge("mapae_broker_unacked", "Pointers taken and not settled.", unacknowledged.value as f64);
-    }
-    if let Some(oldest) = stats.oldest_unacknowledged {
-        let help = "How long the oldest of them has been taken.";
-        page.gauge("mapae_broker_oldest_unacked_seconds", help, oldest.value.as_secs_f64());
-    }
-    if let Some(deliveries) = stats.deliveries_max {
-        let help = "How often the most delivered pointer was delivered.";
-        page.gauge("mapae_broker_deliveries_max", help, deliveries.value as f64);
-    }
-    if let Some(consumers) = &stats.consumers {
+    if let Some(consumers) = counted.broker().consumers {
         page.head("mapae_consumer_idle_seconds", "gauge", "How long a consumer has been inactive.");
         for (name, idle) in &consumers.value {
             page.line("mapae_consumer_idle_seconds", &[("consumer", name)], idle.as_secs_f64());

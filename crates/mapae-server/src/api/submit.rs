@@ -47,7 +47,7 @@ pub(super) struct Submission {
     /// A small file to work on; a larger one goes to `/v1/documents`.
     source: Option<InlineFile>,
     /// Of a later version.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     callback: Option<Value>,
 }
 

@@ -152,8 +152,11 @@ impl Which {
                 answer[name].as_array_mut().map(std::mem::take).unwrap_or_default()
             };
             let acted = take(&mut answer, "done");
-            // What was acted on does not fit any more, so asking again goes on with the rest.
-            let more = answer["more"] == true && !self.dry_run && !acted.is_empty();
+            let cursor = answer["cursor"].take();
+            let more = !cursor.is_null() && body["filter"].is_object();
+            if more {
+                body["filter"]["cursor"] = cursor;
+            }
             done.extend(acted);
             refused.extend(take(&mut answer, "refused"));
             if !more {

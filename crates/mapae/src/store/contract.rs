@@ -31,7 +31,7 @@ pub use self::run::{
     Beat, Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
 };
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
-pub use self::view::{EventFilter, JobFilter, LaneStats, Page, Stats, View, WorkerRow};
+pub use self::view::{EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Stats, View, WorkerRow};
 
 use crate::job::name::Owner;
 use crate::job::timestamp::Timestamp;

@@ -18,8 +18,10 @@ pub trait View {
     /// The job, where it is within `scope`; a foreign job is `None` exactly like a missing one.
     async fn job(&self, scope: &Scope, id: JobId) -> Result<Option<Job>, StoreError>;
 
-    /// Newest first, at most `page.limit`, after the job `page.after`.
-    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Vec<Job>, StoreError>;
+    /// Newest first, at most `page.limit`, after the job `page.after`. By kind or text, for which there is no
+    /// index, they are looked for among the next [`LOOK_MAX`] jobs and not beyond: then there may be fewer and
+    /// still more to come.
+    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Found, StoreError>;
 
     /// What the job gave, where it is within `scope` and succeeded.
     async fn output(&self, scope: &Scope, id: JobId) -> Result<Option<Output>, StoreError>;
@@ -39,7 +41,7 @@ pub trait View {
     async fn waiting(&self, lane: &Lane, owner: &Owner, max: usize) -> Result<usize, StoreError> {
         let filter = JobFilter { state: Some(State::Pending), kind: Some(lane.kind.clone()), text: None };
         let page = Page { after: None, limit: max };
-        Ok(self.jobs(&Scope::Owner(owner.clone()), &filter, &page).await?.len())
+        Ok(self.jobs(&Scope::Owner(owner.clone()), &filter, &page).await?.jobs.len())
     }
 
     async fn paused(&self) -> Result<Vec<Lane>, StoreError>;
@@ -48,6 +50,9 @@ pub trait View {
 
     async fn stats(&self) -> Result<Stats, StoreError>;
 }
+
+/// How many jobs are looked at for one page of those of a kind, or with a text.
+pub const LOOK_MAX: usize = 10_000;
 
 /// Which jobs. Absent means any.
 #[derive(Clone, Debug, Default)]
@@ -58,10 +63,32 @@ pub struct JobFilter {
     pub text: Option<String>,
 }
 
+impl JobFilter {
+    /// Whether the job is one of these. Of the text only a whole id is looked at.
+    pub fn fits(&self, job: &Job) -> bool {
+        self.state.is_none_or(|state| state == job.state)
+            && self.kind.as_ref().is_none_or(|kind| *kind == job.kind)
+            && self.text.as_ref().is_none_or(|text| text.parse() == Ok(job.id))
+    }
+
+    /// Whether an index leads to the jobs, so that none is looked at in vain.
+    pub(crate) fn is_indexed(&self) -> bool {
+        self.kind.is_none() && self.text.is_none()
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
     pub after: Option<JobId>,
     pub limit: usize,
+}
+
+/// One page of jobs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    pub jobs: Vec<Job>,
+    /// The job after which the next page begins; none where there is none.
+    pub next: Option<JobId>,
 }
 
 /// Which events, from where on.
@@ -92,6 +119,7 @@ pub struct Stats {
     /// Of the dead, those that nobody looks after.
     pub dead_unassigned: u64,
     pub dead_oldest: Option<Duration>,
+    /// Events that nobody has taken away yet.
     pub outbox: u64,
 }
 

@@ -10,7 +10,7 @@ use crate::job::event::{Event, Position};
 use crate::job::name::{JobId, Lane};
 use crate::job::record::{Job, Output};
 use crate::store::contract::{
-    EventFilter, JobFilter, LaneStats, Page, Scope, Stats, StoreError, View, WorkerRow,
+    EventFilter, Found, JobFilter, LaneStats, Page, Scope, Stats, StoreError, View, WorkerRow,
 };
 
 #[async_trait]
@@ -19,12 +19,14 @@ impl View for Memory {
         Ok(self.tables().row(scope, id).map(Row::job))
     }
 
-    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Vec<Job>, StoreError> {
+    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Found, StoreError> {
         let tables = self.tables();
         let older = |row: &&Row| page.after.is_none_or(|after| row.new.id < after);
         let newest_first = tables.jobs.values().rev().filter(older);
         let found = newest_first.filter(|row| row.within(scope) && matches(filter, row));
-        Ok(found.take(page.limit).map(Row::job).collect())
+        let jobs: Vec<Job> = found.take(page.limit).map(Row::job).collect();
+        let next = jobs.last().filter(|_| jobs.len() == page.limit).map(|job| job.id);
+        Ok(Found { jobs, next })
     }
 
     async fn output(&self, scope: &Scope, id: JobId) -> Result<Option<Output>, StoreError> {

@@ -14,7 +14,8 @@ use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    EventFilter, JobFilter, LaneStats, Page, Scope, Stats, StoreError, View, WorkerReport, WorkerRow,
+    EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Scope, Stats, StoreError, View, WorkerReport,
+    WorkerRow,
 };
 use crate::store::row::{as_like, big, count, lane, state, unreadable};
 
@@ -46,6 +47,22 @@ pub(super) fn event(row: &PgRow) -> Result<Event, StoreError> {
     })
 }
 
+/// The jobs that come into question, as far as an index leads to them.
+fn newest_first(query: &mut QueryBuilder<sqlx::Postgres>, scope: &Scope, filter: &JobFilter, page: &Page) {
+    query.push("mapae.jobs j where not j.delete_asked");
+    if let Some(owner) = scope.owner() {
+        query.push(" and j.owner = ").push_bind(owner.to_owned());
+    }
+    if let Some(after) = page.after {
+        query.push(" and j.id < ").push_bind(after.0);
+    }
+    if let Some(state) = filter.state {
+        // As it stands, so that the plan knows it and may take the index over those that have ended.
+        query.push(format_args!(" and j.state = '{}'", state.as_str()));
+    }
+    query.push(" order by j.id desc");
+}
+
 #[async_trait]
 impl View for Postgres {
     async fn job(&self, scope: &Scope, id: JobId) -> Result<Option<Job>, StoreError> {
@@ -61,32 +78,42 @@ impl View for Postgres {
         row.as_ref().map(job).transpose()
     }
 
-    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Vec<Job>, StoreError> {
-        let mut query = QueryBuilder::new(concat!(
-            "select ",
-            job_columns!(),
-            " from mapae.jobs j where not j.delete_asked"
-        ));
-        if let Some(owner) = scope.owner() {
-            query.push(" and j.owner = ").push_bind(owner.to_owned());
+    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Found, StoreError> {
+        let mut query = QueryBuilder::new(concat!("select ", job_columns!(), " from "));
+        if filter.is_indexed() {
+            newest_first(&mut query, scope, filter, page);
+        } else {
+            query.push("(select * from ");
+            newest_first(&mut query, scope, filter, page);
+            // As it stands, so that the plan knows how few they are.
+            query.push(format_args!(" limit {LOOK_MAX}) j where true"));
+            if let Some(kind) = &filter.kind {
+                query.push(" and j.kind = ").push_bind(kind.to_string());
+            }
+            if let Some(text) = &filter.text {
+                query.push(" and (j.id::text like ").push_bind(format!("{}%", as_like(text)));
+                query
+                    .push(" or j.source->>'name' ilike ")
+                    .push_bind(format!("%{}%", as_like(text)))
+                    .push(")");
+            }
+            query.push(" order by j.id desc");
         }
-        if let Some(after) = page.after {
-            query.push(" and j.id < ").push_bind(after.0);
-        }
-        if let Some(state) = filter.state {
-            // As it stands, so that the plan knows it and may take the index over those that have ended.
-            query.push(format_args!(" and j.state = '{}'", state.as_str()));
-        }
-        if let Some(kind) = &filter.kind {
-            query.push(" and j.kind = ").push_bind(kind.to_string());
-        }
-        if let Some(text) = &filter.text {
-            query.push(" and (j.id::text like ").push_bind(format!("{}%", as_like(text)));
-            query.push(" or j.source->>'name' ilike ").push_bind(format!("%{}%", as_like(text))).push(")");
-        }
-        query.push(" order by j.id desc limit ").push_bind(i64::try_from(page.limit).unwrap_or(i64::MAX));
+        query.push(" limit ").push_bind(i64::try_from(page.limit).unwrap_or(i64::MAX));
         let rows = query.build().rows(&self.views).await?;
-        rows.iter().map(job).collect()
+        let jobs = rows.iter().map(job).collect::<Result<Vec<Job>, StoreError>>()?;
+        let next = if jobs.len() == page.limit {
+            jobs.last().map(|job| job.id)
+        } else if filter.is_indexed() {
+            None
+        } else {
+            let mut query = QueryBuilder::new("select j.id from ");
+            newest_first(&mut query, scope, filter, page);
+            query.push(format_args!(" limit 1 offset {}", LOOK_MAX - 1));
+            let looked = query.build().maybe(&self.views).await?;
+            looked.map(|row| row.try_get("id").map(JobId)).transpose()?
+        };
+        Ok(Found { jobs, next })
     }
 
     async fn output(&self, scope: &Scope, id: JobId) -> Result<Option<Output>, StoreError> {

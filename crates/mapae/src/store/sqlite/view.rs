@@ -14,7 +14,8 @@ use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    EventFilter, JobFilter, LaneStats, Page, Scope, Stats, StoreError, View, WorkerReport, WorkerRow,
+    EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Scope, Stats, StoreError, View, WorkerReport,
+    WorkerRow,
 };
 use crate::store::row::{as_like, big, count, lane, state, unreadable};
 
@@ -42,6 +43,24 @@ pub(super) fn event(row: &SqliteRow) -> Result<Event, StoreError> {
     })
 }
 
+/// The jobs that come into question, as far as an index leads to them. Binds $1 owner, $2 after.
+fn newest_first(scope: &Scope, filter: &JobFilter, page: &Page) -> String {
+    let mut query = String::from("jobs where not delete_asked");
+    if let Some(state) = filter.state {
+        // As it stands, so that the plan may take the index over those that have ended.
+        query.push_str(&format!(" and state = '{}'", state.as_str()));
+    }
+    for (given, condition) in
+        [(scope.owner().is_some(), " and owner = $1"), (page.after.is_some(), " and id < $2")]
+    {
+        if given {
+            query.push_str(condition);
+        }
+    }
+    query.push_str(" order by id desc");
+    query
+}
+
 #[async_trait]
 impl View for Sqlite {
     async fn job(&self, scope: &Scope, id: JobId) -> Result<Option<Job>, StoreError> {
@@ -55,35 +74,48 @@ impl View for Sqlite {
         self.row(query).await?.as_ref().map(job).transpose()
     }
 
-    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Vec<Job>, StoreError> {
-        let mut query = String::from(concat!("select ", job_columns!(), " from jobs where not delete_asked"));
-        if let Some(state) = filter.state {
-            // As it stands, so that the plan may take the index over those that have ended.
-            query.push_str(&format!(" and state = '{}'", state.as_str()));
-        }
-        for (given, condition) in [
-            (scope.owner().is_some(), " and owner = $1"),
-            (page.after.is_some(), " and id < $2"),
-            (filter.kind.is_some(), " and kind = $3"),
-            (
-                filter.text.is_some(),
-                " and (lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4)
-                             || '-' || substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) like $4 || '%' escape '\\'
-                       or source->>'$.name' like '%' || $4 || '%' escape '\\')",
-            ),
-        ] {
-            if given {
-                query.push_str(condition);
+    async fn jobs(&self, scope: &Scope, filter: &JobFilter, page: &Page) -> Result<Found, StoreError> {
+        let candidates = newest_first(scope, filter, page);
+        let query = if filter.is_indexed() {
+            format!(concat!("select ", job_columns!(), " from {} limit $5"), candidates)
+        } else {
+            let mut query = format!(
+                concat!("select ", job_columns!(), " from (select * from {} limit $6) where true"),
+                candidates
+            );
+            if filter.kind.is_some() {
+                query.push_str(" and kind = $3");
             }
-        }
-        query.push_str(" order by id desc limit $5");
-        let query = sqlx::query(AssertSqlSafe(query))
-            .bind(scope.owner())
-            .bind(page.after.map(|after| after.0))
-            .bind(filter.kind.as_ref().map(Kind::as_str))
-            .bind(filter.text.as_deref().map(as_like))
-            .bind(limit(page.limit));
-        self.rows(query).await?.iter().map(job).collect()
+            if filter.text.is_some() {
+                query.push_str(
+                    " and (lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4)
+                               || '-' || substr(hex(id), 17, 4) || '-' || substr(hex(id), 21)) like $4 || '%' escape '\\'
+                         or source->>'$.name' like '%' || $4 || '%' escape '\\')",
+                );
+            }
+            query.push_str(" order by id desc limit $5");
+            query
+        };
+        let ask = async |query: String| {
+            let query = sqlx::query(AssertSqlSafe(query))
+                .bind(scope.owner())
+                .bind(page.after.map(|after| after.0))
+                .bind(filter.kind.as_ref().map(Kind::as_str))
+                .bind(filter.text.as_deref().map(as_like))
+                .bind(limit(page.limit))
+                .bind(limit(LOOK_MAX));
+            self.rows(query).await
+        };
+        let jobs = ask(query).await?.iter().map(job).collect::<Result<Vec<Job>, StoreError>>()?;
+        let next = if jobs.len() == page.limit {
+            jobs.last().map(|job| job.id)
+        } else if filter.is_indexed() {
+            None
+        } else {
+            let looked = ask(format!("select id from {candidates} limit 1 offset $6 - 1")).await?;
+            looked.first().map(|row| row.try_get("id").map(JobId)).transpose()?
+        };
+        Ok(Found { jobs, next })
     }
 
     async fn output(&self, scope: &Scope, id: JobId) -> Result<Option<Output>, StoreError> {

@@ -9,7 +9,8 @@ use mapae::job::name::{Assignee, JobId};
 use mapae::job::record::{Checkpoint, Job, NewJob, Output, Source};
 use mapae::job::retry::Verdict;
 use mapae::store::contract::{
-    Beat, Claim, ControlError, EventFilter, JobFilter, NewKey, Page, Pruned, Retention, RingPlan, Scope,
+    Beat, Claim, ControlError, EventFilter, Found, JobFilter, LOOK_MAX, NewKey, Page, Pruned, Retention,
+    RingPlan, Scope,
 };
 use serde_json::json;
 
@@ -38,12 +39,12 @@ async fn a_foreign_id_answers_like_a_missing_one() {
             assert!(matches!(store.redrive(&foreign, asked).await, Err(ControlError::NotFound)));
         }
         let page = Page { after: None, limit: 9 };
-        assert_eq!(bench.store.jobs(&foreign, &JobFilter::default(), &page).await.unwrap(), []);
+        assert_eq!(bench.store.jobs(&foreign, &JobFilter::default(), &page).await.unwrap(), Found::default());
         assert_eq!(bench.store.events(&foreign, &EventFilter::default(), 9).await.unwrap(), []);
 
         let mine = Scope::Owner(owner("acme"));
         assert!(bench.store.output(&mine, id).await.unwrap().is_some());
-        assert_eq!(bench.store.jobs(&mine, &JobFilter::default(), &page).await.unwrap().len(), 2);
+        assert_eq!(bench.store.jobs(&mine, &JobFilter::default(), &page).await.unwrap().jobs.len(), 2);
     })
     .await;
 }
@@ -120,7 +121,10 @@ async fn a_deleted_job_is_unreadable_at_once_and_buried_after_it_ends() {
         let filter = EventFilter { job: Some(id), after: Position::default() };
         assert_eq!(bench.store.events(&Scope::All, &filter, 9).await.unwrap(), []);
         let page = Page { after: None, limit: 9 };
-        assert_eq!(bench.store.jobs(&Scope::All, &JobFilter::default(), &page).await.unwrap(), []);
+        assert_eq!(
+            bench.store.jobs(&Scope::All, &JobFilter::default(), &page).await.unwrap(),
+            Found::default()
+        );
         assert!(matches!(bench.store.delete(&Scope::All, id).await, Err(ControlError::NotFound)));
         assert_eq!(bench.prune(1000 * LEASE).await, Pruned::default());
 
@@ -309,7 +313,7 @@ async fn lists_are_filtered_and_paged_newest_first() {
         let list = async |filter: JobFilter, after, limit| {
             let page = Page { after, limit };
             let found = bench.store.jobs(&Scope::All, &filter, &page).await.unwrap();
-            found.into_iter().map(|job| job.id).collect::<Vec<_>>()
+            found.jobs.into_iter().map(|job| job.id).collect::<Vec<_>>()
         };
         assert_eq!(list(JobFilter::default(), None, 2).await, [ids[2], ids[1]]);
         assert_eq!(list(JobFilter::default(), Some(ids[1]), 2).await, [ids[0]]);
@@ -317,12 +321,36 @@ async fn lists_are_filtered_and_paged_newest_first() {
         assert_eq!(list(filter, None, 9).await, [ids[2], ids[0]]);
         let filter = JobFilter { text: Some(ids[1].to_string()), ..JobFilter::default() };
         assert_eq!(list(filter, None, 9).await, [ids[1]]);
+        let filter = JobFilter { text: Some(ids[1].to_string()), state: Some(State::Cancelled), kind: None };
+        assert_eq!(list(filter, None, 9).await, []);
         let filter = JobFilter { text: Some("%".into()), ..JobFilter::default() };
         assert_eq!(list(filter, None, 9).await, [], "text is text, no pattern");
         let filter = JobFilter { state: Some(State::Cancelled), ..JobFilter::default() };
         assert_eq!(list(filter, None, 9).await, [ids[0]]);
         let filter = JobFilter { kind: Some(kind("other")), ..JobFilter::default() };
         assert_eq!(list(filter, None, 9).await, []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_no_index_leads_to_is_found_page_by_page() {
+    everywhere(async |bench| {
+        let rare = bench.accept(NewJob { kind: kind("rare"), ..job() }).await;
+        let accepts = (0..=LOOK_MAX).map(|_| bench.store.accept(job()));
+        futures_util::future::try_join_all(accepts).await.unwrap();
+        let filter = JobFilter { kind: Some(kind("rare")), ..JobFilter::default() };
+        let mut page = Page { after: None, limit: 2 };
+        let mut found = Vec::new();
+        for _ in 0..3 {
+            let one = bench.store.jobs(&Scope::All, &filter, &page).await.unwrap();
+            found.extend(one.jobs.iter().map(|job| job.id));
+            page.after = one.next;
+            if page.after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((found, page.after), (vec![rare], None));
     })
     .await;
 }

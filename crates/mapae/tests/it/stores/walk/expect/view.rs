@@ -93,7 +93,7 @@ impl Walk<'_> {
 
         let page = Page { after: None, limit: 1000 };
         let listed = self.store.jobs(&Scope::All, &JobFilter::default(), &page).await.unwrap();
-        let listed: Vec<JobId> = listed.iter().map(|job| job.id).collect();
+        let listed: Vec<JobId> = listed.jobs.iter().map(|job| job.id).collect();
         let mut expected: Vec<JobId> =
             self.jobs.iter().filter(|known| known.readable()).map(|known| known.new.id).collect();
         expected.sort_unstable_by(|a, b| b.cmp(a));
