@@ -3,6 +3,7 @@
 //! Only the standard library, so that it builds in seconds on a machine that has nothing yet. What it starts it
 //! stops: servers are values, and their `Drop` ends them (`server.rs`).
 
+mod bench;
 mod check;
 mod demo;
 mod faults;
@@ -28,6 +29,7 @@ Usage: cargo xtask COMMAND
   test --embedded             the quick part that needs no server; it proves less, and says so
   test --s3                   only the tests that need a real S3 server; builds one the first time (minutes)
   faults [OPTIONS]            kill and freeze real processes at every step; `faults --help` shows the options
+  bench [NAME...]             measure beside hand-written loops, on a PostgreSQL that syncs to disk
   demo                        build for release and analyse the documents in examples/
   models                      make the packs of the models in models/ (once; downloads 66 MB of packages)
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
@@ -61,6 +63,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
         ["test", "--embedded"] => check::embedded()?,
         ["test", "--s3"] => check::s3()?,
         ["faults", options @ ..] => return faults::faults(options),
+        ["bench", names @ ..] => return bench::run(names),
         ["demo"] => demo::analyze_examples()?,
         ["models"] => models::make()?,
         ["score"] => demo::score(Path::new("../shared/data"))?,

@@ -16,6 +16,16 @@ const NO_SYSTEM_CLUSTER: &str = "conf=/etc/postgresql-common/createcluster.conf;
 
 /// Installs it where it is missing, starts it, and returns it with its address.
 pub(crate) fn start() -> Outcome<(Server, String)> {
+    // A crash of the machine would hurt it; one of a process does not.
+    start_with("fsync=off")
+}
+
+/// As [`start`], but what is committed is on the disk: for measurements.
+pub(crate) fn start_durable() -> Outcome<(Server, String)> {
+    start_with("fsync=on")
+}
+
+fn start_with(fsync: &str) -> Outcome<(Server, String)> {
     let programs = match programs() {
         Some(programs) => programs,
         None => {
@@ -34,14 +44,14 @@ pub(crate) fn start() -> Outcome<(Server, String)> {
     let user = is_root().then(postgres_user).transpose()?;
     let mut tries = 1;
     loop {
-        match start_once(&programs, user.as_ref()) {
+        match start_once(&programs, user.as_ref(), fsync) {
             Err(failure) if tries < STARTS_MAX && failure.what.contains("already in use") => tries += 1,
             outcome => return outcome,
         }
     }
 }
 
-fn start_once(programs: &Path, user: Option<&User>) -> Outcome<(Server, String)> {
+fn start_once(programs: &Path, user: Option<&User>, fsync: &str) -> Outcome<(Server, String)> {
     let folder = Folder::new("postgres", user)?;
     let data = folder.path.join("db");
     let mut init = private(&programs.join("initdb"), user);
@@ -58,7 +68,7 @@ fn start_once(programs: &Path, user: Option<&User>) -> Outcome<(Server, String)>
         "listen_addresses=127.0.0.1",
         // No socket: its path may not be longer than 100 characters, and nobody needs it.
         "unix_socket_directories=",
-        "fsync=off",
+        fsync,
         // Tests run as many at a time as there are processors, each with some dozens of connections at most.
         "max_connections=1000",
         &format!("port={port}"),

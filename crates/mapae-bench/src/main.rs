@@ -1,0 +1,59 @@
+//! What mapae costs: each figure beside a hand-written loop, or beside itself under another load, in one run on one
+//! machine. Figures are medians; what is compared is a ratio, since absolute figures are the machine's.
+//!
+//! `cargo xtask bench` starts a PostgreSQL that syncs to disk and runs this in release. `mapae-bench NAME…` runs some.
+
+// A benchmark says what is wrong by panicking.
+#![allow(clippy::unwrap_used)]
+
+mod backlog;
+mod cost;
+mod drain;
+mod idle;
+mod latency;
+mod raw;
+mod site;
+mod table;
+
+use std::process::ExitCode;
+
+use crate::site::Database;
+use crate::table::Row;
+
+/// How often each figure is taken.
+const RUNS: usize = 5;
+
+const NAMES: [&str; 4] = ["drain", "latency", "idle", "backlog"];
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = words.iter().find(|word| !NAMES.contains(&word.as_str())) {
+        eprintln!("no benchmark is called {unknown}; there are {}", NAMES.join(", "));
+        return ExitCode::from(2);
+    }
+    let Ok(server) = std::env::var("MAPAE_TEST_POSTGRES") else {
+        eprintln!("no PostgreSQL: run `cargo xtask bench`");
+        return ExitCode::from(2);
+    };
+    let wanted = |name: &str| words.is_empty() || words.iter().any(|word| word == name);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let mut rows: Vec<Row> = Vec::new();
+    for sort in [Database::Sqlite, Database::Postgres(server)] {
+        runtime.block_on(async {
+            if wanted("drain") {
+                rows.extend(drain::measure(&sort).await);
+            }
+            if wanted("latency") {
+                rows.push(latency::measure(&sort).await);
+            }
+            if wanted("idle") {
+                rows.push(idle::measure(&sort).await);
+            }
+            if wanted("backlog") {
+                rows.push(backlog::measure(&sort).await);
+            }
+        });
+    }
+    table::print(&rows);
+    ExitCode::SUCCESS
+}
