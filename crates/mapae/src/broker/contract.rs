@@ -52,6 +52,12 @@ pub trait Broker: Send + Sync + 'static {
         Ok(lanes.iter().map(|_| None).collect())
     }
 
+    /// At most `max` pointers that the broker itself put aside are offered again; answers how many. Asked twice a
+    /// minute.
+    async fn sweep(&self, _max: usize) -> Result<usize, BrokerError> {
+        Ok(0)
+    }
+
     /// What the broker knows of a lane. What it cannot tell is `None`, never a made-up zero.
     async fn stats(&self, lane: &Lane) -> Result<BrokerStats, BrokerError>;
 }
