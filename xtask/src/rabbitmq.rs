@@ -73,9 +73,8 @@ pub(crate) fn start() -> Outcome<(Server, String)> {
         set(name, &folder.path.join(place).display().to_string());
     }
     command.arg(PROGRAM);
-    let server = step("RabbitMQ: start", || {
-        Server::start(command, folder, "TERM", || speaks(port).unwrap_or(false))
-    })?;
+    let server =
+        step("RabbitMQ: start", || Server::start(command, folder, "TERM", || speaks(port).unwrap_or(false)))?;
     Ok((server.beside(names), format!("amqp://guest:guest@127.0.0.1:{port}/%2f")))
 }
 

@@ -45,11 +45,7 @@ pub const BROKERS: &[Entry] = &[
         open: streams::open,
     },
     #[cfg(feature = "rabbitmq")]
-    Entry {
-        schemes: &["amqp", "amqps"],
-        about: "queues of RabbitMQ 3.10 and later",
-        open: rabbitmq::open,
-    },
+    Entry { schemes: &["amqp", "amqps"], about: "queues of RabbitMQ 3.10 and later", open: rabbitmq::open },
 ];
 
 /// The broker of that address. Nothing has been connected to yet.

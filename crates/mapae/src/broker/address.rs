@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn what_is_ours_is_taken_out_and_the_rest_is_left_as_it_is() {
-        let (url, [prefix, queue]) = apart("amqp://h/v?heartbeat=5&prefix=a&frame_max=1", ["prefix", "queue"]);
+        let (url, [prefix, queue]) =
+            apart("amqp://h/v?heartbeat=5&prefix=a&frame_max=1", ["prefix", "queue"]);
         assert_eq!(url, "amqp://h/v?heartbeat=5&frame_max=1");
         assert_eq!((prefix.as_deref(), queue), (Some("a"), None));
         assert_eq!(apart("amqp://h?prefix=a", ["prefix"]).0, "amqp://h");

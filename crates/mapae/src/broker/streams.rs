@@ -33,11 +33,11 @@ use async_trait::async_trait;
 use redis::Value;
 
 use self::link::{Link, Place};
-use super::{BrokerPlan, address};
 use super::contract::{
     Broker, BrokerError, BrokerStats, Caps, Concern, Intake, IntakePlan, PUBLISH_PATIENCE, Pointer,
     Published, Settling, Source,
 };
+use super::{BrokerPlan, address};
 use crate::job::name::Lane;
 
 /// The one group that reads. With a second one an entry could not be deleted when it is settled.

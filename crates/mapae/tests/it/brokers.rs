@@ -16,6 +16,7 @@ use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Lane};
 use uuid::Uuid;
 
+use crate::faults::line::Line;
 use crate::site::{PATIENCE, owner};
 
 /// A server with a corner of its own for one test, and a hand on it that mapae does not have.
@@ -68,6 +69,12 @@ impl Server {
             Hand::Streams(hand) => hand.wipe().await,
             Hand::Queues(hand) => hand.wipe().await,
         }
+    }
+
+    /// The server over a line that can be cut.
+    async fn over_a_line(&self) -> Line {
+        let authority = self.url.split_once("://").unwrap().1.split(['/', '?']).next().unwrap();
+        Line::instead_of(authority.rsplit('@').next().unwrap(), &self.url).await
     }
 
     /// All that the lane holds, and what holds it, is gone.

@@ -8,6 +8,8 @@ use crate::job::name::Lane;
 #[derive(Clone, Debug)]
 pub(super) struct Demand {
     pub(super) permits: usize,
+    /// How many of them it has not been given.
+    pub(super) short: usize,
     pub(super) shut: Vec<Lane>,
     /// Until when it says something: whoever has not asked again by then has no use for deliveries.
     pub(super) until: Instant,
@@ -16,7 +18,7 @@ pub(super) struct Demand {
 impl Demand {
     /// Nothing, and for ever.
     pub(super) fn none() -> Self {
-        Self { permits: 0, shut: Vec::new(), until: Instant::now() }
+        Self { permits: 0, short: 0, shut: Vec::new(), until: Instant::now() }
     }
 
     pub(super) fn wants(&self, lane: &Lane, now: Instant) -> bool {
@@ -34,13 +36,13 @@ pub(super) fn first(permits: usize, lanes: usize) -> u16 {
 }
 
 /// How many it may have sent from now on. A queue that has sent all it may, while there is not enough in hand
-/// for what is asked, may send twice as many: so one long queue fills a worker, and many queues do not send
+/// for what is missing, may send twice as many: so one long queue fills a worker, and many queues do not send
 /// many times what it can run. What it has sent and is not settled is `held`; `ready` is in hand of all queues.
-pub(super) fn next(now: u16, held: usize, ready: usize, permits: usize) -> u16 {
-    if held < usize::from(now) || ready >= permits {
+pub(super) fn next(now: u16, held: usize, ready: usize, short: usize) -> u16 {
+    if held < usize::from(now) || ready >= short {
         return now;
     }
-    narrow((2 * usize::from(now)).min(held + permits)).max(now)
+    narrow((2 * usize::from(now)).min(held + short)).max(now)
 }
 
 fn narrow(messages: usize) -> u16 {
@@ -67,6 +69,7 @@ mod tests {
     fn many_queues_send_little_more_than_is_asked_for() {
         assert_eq!(first(8, 9), 1);
         assert_eq!(next(1, 1, 9, 8), 1, "each has sent one, and that is enough");
+        assert_eq!(next(8, 8, 0, 0), 8, "all that was asked for was given");
         assert_eq!(next(4, 3, 0, 8), 4, "it could have sent one more and has none");
         assert_eq!(first(100_000, 1), 1_000);
         assert_eq!(next(1_000, 1_000, 0, 100_000), 1_000);
@@ -76,7 +79,7 @@ mod tests {
     fn what_was_asked_for_long_ago_is_not_asked_for_any_more() {
         let lane: Lane = "k".parse().unwrap();
         let now = Instant::now();
-        let demand = Demand { permits: 1, shut: Vec::new(), until: now };
+        let demand = Demand { permits: 1, short: 1, shut: Vec::new(), until: now };
         assert!(!demand.wants(&lane, now));
         let demand = Demand { until: now + std::time::Duration::from_secs(1), ..demand };
         assert!(demand.wants(&lane, now));

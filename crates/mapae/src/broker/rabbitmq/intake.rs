@@ -312,12 +312,24 @@ impl Intake for Reader {
             open.map(|(_, at)| at).collect()
         };
         let until = Instant::now() + wait;
-        let demand = Demand { permits, shut: shut.to_vec(), until: until + GRACE };
+        let mut demand = Demand { permits, short: permits, shut: shut.to_vec(), until: until + GRACE };
+        let in_hand = self.shared.state().hand_out(permits, &order);
+        if !in_hand.is_empty() {
+            demand.short -= in_hand.len();
+            self.demand.send_replace(demand);
+            return Ok(in_hand);
+        }
         let find = |state: &mut State| {
             let deliveries = state.hand_out(permits, &order);
             (!deliveries.is_empty()).then_some(deliveries)
         };
-        Ok(self.ask(demand, until, find).await?.unwrap_or_default())
+        let found = self.ask(demand, until, find).await?.unwrap_or_default();
+        // No news to the task that reads, but what it looks at next.
+        self.demand.send_if_modified(|demand| {
+            demand.short = demand.short.saturating_sub(found.len());
+            false
+        });
+        Ok(found)
     }
 
     /// The server gives back by itself what a connection left. What is answered here is whether there is a
@@ -348,11 +360,7 @@ impl Intake for Reader {
 
     fn health(&self) -> Health {
         let state = self.shared.state();
-        Health {
-            last_read: state.last_read,
-            failures_in_a_row: state.failures_in_a_row,
-            epoch: state.epoch,
-        }
+        Health { last_read: state.last_read, failures_in_a_row: state.failures_in_a_row, epoch: state.epoch }
     }
 
     async fn close(&self, deadline: Instant) {

@@ -1,11 +1,15 @@
 //! A connection with one channel, made when it is needed and made anew after it failed; and what can be done
 //! about an error.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{Channel, Connection, ConnectionProperties, ErrorKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
 use crate::broker::contract::BrokerError;
@@ -23,6 +27,8 @@ const FRAME_MAX: u32 = 16 * 1024;
 #[derive(Clone)]
 pub(super) struct Place {
     uri: AMQPUri,
+    /// The last greeting was not answered in time.
+    mute: Arc<AtomicBool>,
 }
 
 impl Place {
@@ -50,18 +56,36 @@ impl Place {
         }
         uri.query.heartbeat.get_or_insert(HEARTBEAT);
         uri.query.frame_max.get_or_insert(FRAME_MAX);
-        Ok(Self { uri })
+        Ok(Self { uri, mute: Arc::default() })
     }
 
     /// A new connection, which the server lists under this name.
     pub(super) async fn connect(&self, name: &str) -> Result<Connection, Problem> {
+        // The client does not give a greeting up: a thread of it waits on for a server that is frozen. One may.
+        if self.mute.load(Ordering::Relaxed) {
+            let asked = tokio::time::timeout(CONNECT_PATIENCE, self.greet()).await;
+            asked.map_err(|late| Problem::Lost(late.into()))?.map_err(|error| Problem::Lost(error.into()))?;
+        }
         let options = ConnectionProperties::default().with_connection_name(name.into());
         let connecting = Connection::connect_uri(self.uri.clone(), options);
-        match tokio::time::timeout(CONNECT_PATIENCE, connecting).await {
+        let connected = tokio::time::timeout(CONNECT_PATIENCE, connecting).await;
+        self.mute.store(connected.is_err(), Ordering::Relaxed);
+        match connected {
             Ok(Ok(connection)) => Ok(connection),
             Ok(Err(error)) => Err(self.refusal(Problem::of(error))),
             Err(late) => Err(Problem::Lost(late.into())),
         }
+    }
+
+    /// The server answers a greeting. Over TLS no more is known than that somebody takes the connection.
+    async fn greet(&self) -> std::io::Result<()> {
+        let authority = &self.uri.authority;
+        let mut stream = TcpStream::connect((authority.host.as_str(), authority.port)).await?;
+        if self.uri.scheme == AMQPScheme::AMQP {
+            stream.write_all(b"AMQP\x00\x00\x09\x01").await?;
+            stream.read_u8().await?;
+        }
+        Ok(())
     }
 
     /// What a server means that ends a connection before it is open.
@@ -160,10 +184,11 @@ impl Link {
     ) -> Result<T, Problem> {
         let asking = async {
             let mut open = self.open.lock().await;
-            let (connection, channel) = match open.take().filter(|(connection, _)| connection.status().connected()) {
-                Some(known) => known,
-                None => (self.place.connect(self.name).await?, None),
-            };
+            let (connection, channel) =
+                match open.take().filter(|(connection, _)| connection.status().connected()) {
+                    Some(known) => known,
+                    None => (self.place.connect(self.name).await?, None),
+                };
             let channel = match channel.filter(|channel| channel.status().connected()) {
                 Some(channel) => channel,
                 None => connection.create_channel().await.map_err(Problem::of)?,
@@ -185,8 +210,13 @@ mod tests {
 
     #[test]
     fn an_address_that_cannot_be_read_is_refused_without_repeating_its_password() {
-        for url in ["amqp://user:geheim@host:port", "amqp://", "amqp:geheim", "amqp://u:geheim@:5672", "http://geheim"]
-        {
+        for url in [
+            "amqp://user:geheim@host:port",
+            "amqp://",
+            "amqp:geheim",
+            "amqp://u:geheim@:5672",
+            "http://geheim",
+        ] {
             let refused = Place::parse(url).err().map(|error| error.to_string());
             assert!(refused.is_some_and(|why| !why.contains("geheim")), "{url}");
         }

@@ -126,8 +126,12 @@ impl Publisher {
                 Err(_) => None,
             };
             outcomes.push(match confirmation {
-                Some(Confirmation::Ack(returned)) => Outcome { id, confirmed: Some(true), returned: id_of(returned) },
-                Some(Confirmation::Nack(returned)) => Outcome { id, confirmed: Some(false), returned: id_of(returned) },
+                Some(Confirmation::Ack(returned)) => {
+                    Outcome { id, confirmed: Some(true), returned: id_of(returned) }
+                }
+                Some(Confirmation::Nack(returned)) => {
+                    Outcome { id, confirmed: Some(false), returned: id_of(returned) }
+                }
                 Some(Confirmation::NotRequested) | None => Outcome { id, confirmed: None, returned: None },
             });
         }

@@ -78,7 +78,9 @@ impl Session {
         let mut asked = true;
         loop {
             let wanted = demand.borrow_and_update().clone();
-            tokio::time::timeout(Link::PATIENCE, self.suit(plan, shared, &wanted, asked)).await.map_err(lost)??;
+            tokio::time::timeout(Link::PATIENCE, self.suit(plan, shared, &wanted, asked))
+                .await
+                .map_err(lost)??;
             asked = false;
             tokio::select! {
                 () = closing.cancelled() => return Ok(()),
@@ -151,7 +153,7 @@ impl Session {
                 None if wanted => self.consume(plan, lane, first).await?,
                 Some(reading) if asked => {
                     let (held, ready) = shared.held(lane);
-                    let prefetch = demand::next(reading.prefetch, held, ready, demand.permits);
+                    let prefetch = demand::next(reading.prefetch, held, ready, demand.short);
                     if prefetch > reading.prefetch {
                         self.leave(lane).await?;
                         self.consume(plan, lane, prefetch).await?;

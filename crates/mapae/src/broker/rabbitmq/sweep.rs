@@ -52,7 +52,9 @@ pub(super) async fn sweep(
         match asked {
             Ok(Some(true)) => {}
             Ok(None) => return Ok(swept),
-            Ok(Some(false)) => return Err(BrokerError::Transient("what was put aside cannot go back yet".into())),
+            Ok(Some(false)) => {
+                return Err(BrokerError::Transient("what was put aside cannot go back yet".into()));
+            }
             Err(Problem::Missing(_)) => return Ok(swept),
             Err(problem) => return Err(problem.into()),
         }

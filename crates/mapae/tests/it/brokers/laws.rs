@@ -270,8 +270,7 @@ async fn a_lane_tells_how_long_its_oldest_unread_pointer_has_waited() {
         assert_eq!(told().await, [Some(Duration::ZERO), Some(Duration::ZERO), None], "{}", server.name);
 
         publish(&*broker, &lanes[0], 2).await;
-        let waited =
-            soon("it grows", async || told().await[0].filter(|it| !it.is_zero())).await;
+        let waited = soon("it grows", async || told().await[0].filter(|it| !it.is_zero())).await;
         let intake = broker.open(&reader(&lanes[..1], &Holder::new("w"), NEVER)).await.unwrap();
         let first = read(&*intake, 1).await;
         assert!(told().await[0].unwrap() >= waited, "the second has waited as long");

@@ -11,15 +11,8 @@ use mapae::job::name::JobId;
 
 use super::rabbitmq::servers;
 use super::{NEVER, job, lanes, opened, publish, read, reader};
-use crate::faults::line::Line;
 use crate::site::PATIENCE;
 use crate::stores::soon;
-
-/// The server's address over a line that can go dead.
-async fn over_a_line(url: &str) -> Line {
-    let authority = url.split_once('@').unwrap().1;
-    Line::instead_of(authority.split('/').next().unwrap(), url).await
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_no_pointer_is_handed_over_as_it_is_and_kept_apart() {
@@ -59,17 +52,30 @@ async fn a_message_that_is_no_pointer_is_handed_over_as_it_is_and_kept_apart() {
 async fn a_queue_that_is_declared_otherwise_is_said_with_its_name_and_the_argument() {
     for (server, hand) in servers() {
         let lanes = lanes(&["k", "l"]);
-        let classic = AMQPValue::LongString("classic".into());
-        hand.declare(&hand.queue(&lanes[0]), &[("x-queue-type", classic)]).await;
+        let text = |words: &str| AMQPValue::LongString(words.into());
+        let returned = hand.returned();
+        let quorum = [
+            ("x-queue-type", text("quorum")),
+            ("x-delivery-limit", AMQPValue::LongInt(20)),
+            ("x-dead-letter-exchange", text("")),
+            ("x-dead-letter-routing-key", text(&returned)),
+            ("x-dead-letter-strategy", text("at-least-once")),
+            ("x-overflow", text("reject-publish")),
+        ];
+        hand.declare(&hand.queue(&lanes[0]), &quorum).await;
 
         let refused = server.broker().ensure(&lanes).await;
 
         let Err(BrokerError::Topology(why)) = refused else { panic!("{refused:?}") };
-        assert!(why.contains(&hand.queue(&lanes[0])) && why.contains("x-queue-type"), "{why}");
-        let answers = server.broker().publish(&[super::pointer(&lanes[1])]).await;
-        assert!(!matches!(answers[0], Published::Accepted), "nothing is there: {answers:?}");
+        assert!(why.contains(&hand.queue(&lanes[0])) && why.contains("'x-delivery-limit'"), "{why}");
 
-        // By choice it is what it is.
+        // What cannot be made is not published to.
+        hand.wipe().await;
+        hand.declare(&hand.parked(), &[("x-queue-type", text("quorum"))]).await;
+        let answers = server.broker().publish(&[super::pointer(&lanes[1])]).await;
+        assert!(matches!(answers[..], [Published::Refused(BrokerError::Topology(_))]), "{answers:?}");
+
+        // By choice it is another.
         let broker = opened(&format!("{}&queue=classic", server.url));
         hand.wipe().await;
         broker.ensure(&lanes).await.unwrap();
@@ -116,16 +122,31 @@ async fn nobody_there_is_a_reason_to_try_again() {
     assert!(matches!(answers[..], [Published::Unknown]), "{answers:?}");
     let intake = broker.open(&reader(&lanes(&["k"]), &Holder::new("w"), NEVER)).await.unwrap();
     assert!(matches!(intake.orphans(1).await, Err(BrokerError::Transient(_))), "nothing is recovered");
-    assert!(matches!(
-        intake.next(1, &[], Duration::from_millis(1)).await,
-        Err(BrokerError::Transient(_))
-    ));
+    assert!(matches!(intake.next(1, &[], Duration::from_millis(1)).await, Err(BrokerError::Transient(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_and_not_confirmed_is_unknown_and_the_next_is_confirmed_again() {
+    for (server, hand) in servers() {
+        let line = server.over_a_line().await;
+        let (broker, lanes) = (opened(&line.url), lanes(&["k"]));
+        broker.ensure(&lanes).await.unwrap();
+        publish(&*broker, &lanes[0], 1).await;
+        line.freeze();
+
+        let answers = broker.publish(&[super::pointer(&lanes[0]), super::pointer(&lanes[0])]).await;
+
+        assert!(matches!(answers[..], [Published::Unknown, Published::Unknown]), "{answers:?}");
+        // What asks has a connection of its own, and makes it anew in its own time.
+        publish(&*broker, &lanes[0], 1).await;
+        assert_eq!(hand.depth(&hand.queue(&lanes[0])).await, Some(2), "those two were never sent");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_of_an_earlier_connection_settles_nothing() {
     for (server, hand) in servers() {
-        let line = over_a_line(&server.url).await;
+        let line = server.over_a_line().await;
         let (broker, lanes) = (opened(&line.url), lanes(&["k"]));
         broker.ensure(&lanes).await.unwrap();
         let jobs = publish(&*broker, &lanes[0], 3).await;
@@ -134,7 +155,8 @@ async fn a_receipt_of_an_earlier_connection_settles_nothing() {
 
         line.freeze();
         line.hang_up();
-        let lost = soon("it is noticed", async || intake.next(1, &[], Duration::from_millis(1)).await.err()).await;
+        let lost =
+            soon("it is noticed", async || intake.next(1, &[], Duration::from_millis(1)).await.err()).await;
         assert!(matches!(lost, BrokerError::Transient(_)), "{lost:?}");
         let after = read(&*intake, 3).await;
 
@@ -158,7 +180,7 @@ async fn a_receipt_of_an_earlier_connection_settles_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_that_is_cut_fifty_times_loses_nothing_and_settles_nothing_wrongly() {
     for (server, hand) in servers() {
-        let line = over_a_line(&server.url).await;
+        let line = server.over_a_line().await;
         let (broker, lanes) = (opened(&line.url), lanes(&["k"]));
         server.broker().ensure(&lanes).await.unwrap();
         let jobs: BTreeSet<JobId> = publish(&*server.broker(), &lanes[0], 200).await.into_iter().collect();

@@ -37,8 +37,7 @@ impl Hand {
     }
 
     pub(super) async fn line(&self) -> Line {
-        let connection =
-            Connection::connect(&self.address, ConnectionProperties::default()).await.unwrap();
+        let connection = Connection::connect(&self.address, ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
         Line { _connection: connection, channel }

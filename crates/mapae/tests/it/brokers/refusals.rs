@@ -28,8 +28,7 @@ async fn an_entry_that_is_not_a_pointer_is_handed_over_as_it_is_and_kept_apart()
             foreign.into_iter().map(|it| (it.receipt, Settle::Park("not a pointer"))).collect();
         assert_eq!(intake.settle(&park).await, vec![Settled::Ok; 3]);
         assert_eq!(hand.length(&lanes[0]).await, 0);
-        let kept: usize =
-            redis::cmd("XLEN").arg(hand.parked()).query_async(&mut connection).await.unwrap();
+        let kept: usize = redis::cmd("XLEN").arg(hand.parked()).query_async(&mut connection).await.unwrap();
         assert_eq!(kept, 3, "a person can look at them");
     }
 }
