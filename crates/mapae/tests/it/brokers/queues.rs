@@ -302,3 +302,22 @@ async fn what_the_server_puts_aside_is_swept_back() {
         assert_eq!(body, b"from nowhere");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pointer_that_came_back_thirty_times_is_still_there() {
+    for (server, _) in servers() {
+        let (broker, lanes) = (server.broker(), lanes(&["k"]));
+        broker.ensure(&lanes).await.unwrap();
+        let jobs = publish(&*broker, &lanes[0], 1).await;
+        let intake = broker.open(&reader(&lanes, &Holder::new("w"), NEVER)).await.unwrap();
+
+        // RabbitMQ 4 deletes it on the 21st return, unless it is told otherwise.
+        for _ in 0..30 {
+            let came = read(&*intake, 1).await.remove(0);
+            assert_eq!(job(&came), jobs[0]);
+            intake.hand_back(&[came.receipt]).await.unwrap();
+        }
+        let came = read(&*intake, 1).await.remove(0);
+        assert_eq!((job(&came), came.deliveries), (jobs[0], Some(31)));
+    }
+}
