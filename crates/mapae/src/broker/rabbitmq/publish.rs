@@ -54,7 +54,13 @@ impl Publisher {
         let count = messages.len();
         let all = |published: fn() -> Published| (0..count).map(|_| published()).collect();
         let mut open = self.open.lock().await;
-        let (connection, channel) = match self.usable(open.take()).await {
+        let known = open.take().filter(|(connection, _)| connection.status().connected());
+        if known.as_ref().is_some_and(|(connection, _)| connection.status().blocked()) {
+            // The server reads nothing of it for want of memory or disk. A new one would fare no better.
+            *open = known;
+            return all(|| Published::Refused(BrokerError::Capacity));
+        }
+        let (connection, channel) = match self.usable(known).await {
             Ok(usable) => usable,
             // Nothing was sent, but whoever is not reached now would not be asked again sooner for that.
             Err(Problem::Lost(_)) => return all(|| Published::Unknown),
@@ -63,17 +69,12 @@ impl Publisher {
                 return (0..count).map(|_| Published::Refused(BrokerError::Fatal(why.clone()))).collect();
             }
         };
-        if connection.status().blocked() {
-            // A connection of which the server reads nothing for want of memory or disk.
-            *open = Some((connection, Some(channel)));
-            return all(|| Published::Refused(BrokerError::Capacity));
-        }
         let queues: Vec<String> = messages.iter().map(|message| message.queue.clone()).collect();
         let sending = self.send(&channel, messages);
         let outcomes = tokio::time::timeout(CONFIRM_PATIENCE, sending).await.unwrap_or_default();
         let whole = outcomes.len() == count && outcomes.iter().all(|outcome| outcome.confirmed.is_some());
         // What is still on its way over this channel must not meet the next batch. A blocked connection is
-        // kept: a new one would be blocked as well, and this one cannot even be closed.
+        // kept: it cannot even be closed.
         let keep = whole || connection.status().blocked();
         *open = keep.then_some((connection, whole.then_some(channel)));
         if outcomes.len() < count {
@@ -86,7 +87,7 @@ impl Publisher {
         &self,
         known: Option<(Connection, Option<Channel>)>,
     ) -> Result<(Connection, Channel), Problem> {
-        let (connection, channel) = match known.filter(|(connection, _)| connection.status().connected()) {
+        let (connection, channel) = match known {
             Some(known) => known,
             None => (self.place.connect("mapae: pointers").await?, None),
         };
