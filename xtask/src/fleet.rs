@@ -4,7 +4,7 @@ use std::process::{Command, ExitCode};
 
 use crate::server::Server;
 use crate::step::{Failure, Outcome, exit_code, status};
-use crate::{postgres, streams};
+use crate::{postgres, rabbitmq, streams};
 
 type Start = fn() -> Outcome<(Server, String)>;
 
@@ -13,6 +13,7 @@ const SERVERS: &[(&str, &str, Start)] = &[
     ("postgres", "MAPAE_TEST_POSTGRES", postgres::start),
     ("valkey", "MAPAE_TEST_VALKEY", streams::valkey),
     ("redis", "MAPAE_TEST_REDIS", streams::redis),
+    ("rabbitmq", "MAPAE_TEST_RABBITMQ", rabbitmq::start),
 ];
 
 /// Running servers, stopped with the value.

@@ -11,6 +11,7 @@ mod fleet;
 mod install;
 mod models;
 mod postgres;
+mod rabbitmq;
 mod s3;
 mod server;
 mod step;
@@ -25,7 +26,7 @@ const HELP: &str = "\
 Usage: cargo xtask COMMAND
 
   test                        everything: formatting, lints, all tests on real servers (PostgreSQL,
-                              Valkey, Redis), documentation, dependencies, the demo
+                              Valkey, Redis, RabbitMQ), documentation, dependencies, the demo
   test --embedded             the quick part that needs no server; it proves less, and says so
   test --s3                   only the tests that need a real S3 server; builds one the first time (minutes)
   faults [OPTIONS]            kill and freeze real processes at every step; `faults --help` shows the options
@@ -33,8 +34,8 @@ Usage: cargo xtask COMMAND
   demo                        build for release and analyse the documents in examples/
   models                      make the packs of the models in models/ (once; downloads 66 MB of packages)
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
-  servers NAMES -- CMD...     start private servers (postgres,valkey,redis or all), run CMD with their
-                              addresses in MAPAE_TEST_POSTGRES and so on, stop them
+  servers NAMES -- CMD...     start private servers (postgres,valkey,redis,rabbitmq or all), run CMD with
+                              their addresses in MAPAE_TEST_POSTGRES and so on, stop them
 ";
 
 fn main() -> ExitCode {

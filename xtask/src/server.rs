@@ -35,6 +35,8 @@ pub(crate) struct Server {
     stop_signal: &'static str,
     // After `child`, whose end `Drop` below awaits: the folder goes last.
     _folder: Folder,
+    /// What this one needs, stopped after it.
+    _needed: Option<Box<Self>>,
 }
 
 impl Server {
@@ -52,7 +54,7 @@ impl Server {
         command.current_dir(&folder.path).stdin(Stdio::null()).stdout(out).stderr(err);
         // Ctrl-C in a terminal goes to its whole group: the server's end is ours to decide.
         let child = command.process_group(0).spawn().map_err(|error| cannot_start(&command, &error))?;
-        let mut server = Self { child, stop_signal, _folder: folder };
+        let mut server = Self { child, stop_signal, _folder: folder, _needed: None };
 
         let begun = Instant::now();
         while !is_ready() {
@@ -68,6 +70,12 @@ impl Server {
             std::thread::sleep(POLL);
         }
         Ok(server)
+    }
+
+    /// Keeps another running for as long as this one does.
+    pub(crate) fn beside(mut self, needed: Self) -> Self {
+        self._needed = Some(Box::new(needed));
+        self
     }
 }
 

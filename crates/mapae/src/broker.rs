@@ -2,8 +2,12 @@
 //!
 //! Adding one is a file beside `embedded.rs` and a row in [`BROKERS`].
 
+#[cfg(any(feature = "rabbitmq", feature = "streams"))]
+mod address;
 pub mod contract;
 mod embedded;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 #[cfg(feature = "streams")]
 mod streams;
 
@@ -14,7 +18,7 @@ use self::contract::{Broker, BrokerError};
 /// What opening a broker needs to know.
 #[derive(Clone, Debug)]
 pub struct BrokerPlan {
-    /// `embedded:`, later `valkey://…`, `amqp://…`, `kafka://…`.
+    /// `embedded:`, `valkey://…`, `amqp://…`, later `kafka://…`.
     pub url: String,
     /// Where the rows are: the embedded broker wakes other processes through it.
     pub database_url: String,
@@ -40,6 +44,8 @@ pub const BROKERS: &[Entry] = &[
         about: "streams of Valkey or Redis 7.0 and later",
         open: streams::open,
     },
+    #[cfg(feature = "rabbitmq")]
+    Entry { schemes: &["amqp", "amqps"], about: "queues of RabbitMQ 3.10 and later", open: rabbitmq::open },
 ];
 
 /// The broker of that address. Nothing has been connected to yet.

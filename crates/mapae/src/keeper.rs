@@ -12,7 +12,7 @@
 //! | bell | 200 ms, or when the next job is due | T2: ring what is due |
 //! | leases | 500 ms | T7, the windows; each 2 s deadlines and T8, ringing again |
 //! | events | 500 ms | T12 |
-//! | files | 30 s | retention, garbage; each hour files nobody refers to |
+//! | files | 30 s | retention, garbage; what the broker put aside; each hour files nobody refers to |
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -298,6 +298,11 @@ impl Keeper {
 
     async fn files(&self) -> Result<(), StoreError> {
         self.prune().await?;
+        // A broker that does not answer is told of by whoever needs it.
+        if let Ok(Ok(swept @ 1..)) = tokio::time::timeout(SEND_PATIENCE, self.parts.broker.sweep(BATCH)).await
+        {
+            warn!(swept, "the broker had put pointers aside; they are offered again");
+        }
         let due = {
             let mut swept_at = self.swept_at.lock().unwrap_or_else(PoisonError::into_inner);
             let due = swept_at.elapsed() >= SWEEP;

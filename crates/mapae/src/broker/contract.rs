@@ -46,10 +46,16 @@ pub trait Broker: Send + Sync + 'static {
     }
 
     /// For each lane, in order, how long the pointer that nobody has read for longest has waited, by the
-    /// broker's own clock; zero where none waits, `None` where it cannot tell. Asked every few seconds for
-    /// all lanes that have rung jobs.
+    /// broker's own clock; zero where none waits, `None` where it cannot tell: then the depth that
+    /// [`Broker::stats`] tells has to do. Asked every few seconds for all lanes that have rung jobs.
     async fn oldest_unread(&self, lanes: &[Lane]) -> Result<Vec<Option<Duration>>, BrokerError> {
         Ok(lanes.iter().map(|_| None).collect())
+    }
+
+    /// At most `max` pointers that the broker itself put aside are offered again; answers how many. Asked twice a
+    /// minute.
+    async fn sweep(&self, _max: usize) -> Result<usize, BrokerError> {
+        Ok(0)
     }
 
     /// What the broker knows of a lane. What it cannot tell is `None`, never a made-up zero.

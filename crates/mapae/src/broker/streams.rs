@@ -33,11 +33,11 @@ use async_trait::async_trait;
 use redis::Value;
 
 use self::link::{Link, Place};
-use super::BrokerPlan;
 use super::contract::{
     Broker, BrokerError, BrokerStats, Caps, Concern, Intake, IntakePlan, PUBLISH_PATIENCE, Pointer,
     Published, Settling, Source,
 };
+use super::{BrokerPlan, address};
 use crate::job::name::Lane;
 
 /// The one group that reads. With a second one an entry could not be deleted when it is settled.
@@ -54,34 +54,11 @@ struct Streams {
 }
 
 pub(super) fn open(plan: &BrokerPlan) -> Result<Arc<dyn Broker>, BrokerError> {
-    let (url, prefix) = apart(&plan.url);
-    if prefix.is_empty()
-        || prefix.len() > 64
-        || !prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-    {
-        return Err(BrokerError::Fatal(
-            "the prefix in the broker's address is 1 to 64 letters, digits, dots, dashes and underscores"
-                .into(),
-        ));
-    }
+    let (url, [prefix]) = address::apart(&plan.url, ["prefix"]);
+    let prefix = address::prefix(prefix)?;
     let place = Place::parse(&url)?;
     let name = if plan.url.starts_with("redis") { "redis" } else { "valkey" };
     Ok(Arc::new(Streams { name, keys: Keys { prefix }, link: Link::new(place.clone()), place }))
-}
-
-/// The address without our own parameter, and what all our keys begin with. Two installations that share a
-/// server need one each: either would find nothing in its database for the other's pointers, and drop them.
-fn apart(url: &str) -> (String, String) {
-    let (address, query) = url.split_once('?').unwrap_or((url, ""));
-    let (mut others, mut prefix) = (Vec::new(), GROUP.to_owned());
-    for part in query.split('&').filter(|part| !part.is_empty()) {
-        match part.strip_prefix("prefix=") {
-            Some(value) => prefix = value.to_owned(),
-            None => others.push(part),
-        }
-    }
-    let rest = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
-    (format!("{address}{rest}"), prefix)
 }
 
 /// The names of our keys. The braces keep all of them in one slot of a cluster, which reads of several

@@ -5,6 +5,9 @@
 //! one was published is not behind it. So it is rung again once it was rung longer ago than
 //! `max(rescan_after, 2 × that age)`; the double leaves time to what a worker has read and not yet begun.
 //!
+//! A broker that only counts what it has unread tells the same with the rows' help: of a lane's pointers it has
+//! the latest ones, so that the oldest of these is as old as the row that was rung so many rings ago.
+//!
 //! A lost row is in no broker, so it cannot raise its own wait; a broker that was emptied explains nothing;
 //! and where pointers are read, their age falls again, so that a lost row waits for twice what others wait.
 
@@ -12,7 +15,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use crate::broker::contract::Source;
+use crate::broker::contract::{BrokerError, Source};
 use crate::job::name::Lane;
 use crate::store::contract::StoreError;
 use crate::worker::Parts;
@@ -39,8 +42,8 @@ pub(super) async fn patience(parts: &Parts, rescan_after: Duration) -> Result<Op
     if lanes.is_empty() {
         return Ok(Some(Vec::new()));
     }
-    let waits = match tokio::time::timeout(ASK_PATIENCE, parts.broker.oldest_unread(&lanes)).await {
-        Ok(Ok(waits)) => waits,
+    let unread = match tokio::time::timeout(ASK_PATIENCE, unread(parts, &lanes)).await {
+        Ok(Ok(unread)) => unread,
         Ok(Err(error)) => {
             debug!(?error, "the broker does not tell how long its pointers wait");
             return Ok(None);
@@ -50,8 +53,53 @@ pub(super) async fn patience(parts: &Parts, rescan_after: Duration) -> Result<Op
             return Ok(None);
         }
     };
-    let told = lanes.into_iter().zip(waits);
-    Ok(Some(told.filter_map(|(lane, waited)| Some((lane, beyond(rescan_after, waited?)?))).collect()))
+    let counted = counted(&lanes, &unread);
+    let ago =
+        if counted.is_empty() { Vec::new() } else { parts.store.rung_ago(&counted, rescan_after).await? };
+    let mut ago = ago.into_iter();
+    let told = lanes.into_iter().zip(unread).filter_map(|(lane, unread)| {
+        let waited = match unread {
+            Unread::For(waited) => waited,
+            Unread::Count(_) => ago.next()?,
+            Unread::Unknown => return None,
+        };
+        Some((lane, beyond(rescan_after, waited)?))
+    });
+    Ok(Some(told.collect()))
+}
+
+/// What a broker tells of a lane's unread pointers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unread {
+    /// The oldest has waited for so long.
+    For(Duration),
+    /// There are so many.
+    Count(u64),
+    /// It cannot tell, and so explains nothing.
+    Unknown,
+}
+
+async fn unread(parts: &Parts, lanes: &[Lane]) -> Result<Vec<Unread>, BrokerError> {
+    let mut told = Vec::with_capacity(lanes.len());
+    for (lane, waited) in lanes.iter().zip(parts.broker.oldest_unread(lanes).await?) {
+        told.push(match waited {
+            Some(waited) => Unread::For(waited),
+            None => {
+                let depth = parts.broker.stats(lane).await?.depth;
+                depth.map_or(Unread::Unknown, |depth| Unread::Count(depth.value))
+            }
+        });
+    }
+    Ok(told)
+}
+
+/// The lanes whose rows have to say how old so many pointers are, in order.
+fn counted(lanes: &[Lane], unread: &[Unread]) -> Vec<(Lane, usize)> {
+    let count = |(lane, unread): (&Lane, &Unread)| match unread {
+        Unread::Count(count) => Some((lane.clone(), usize::try_from(*count).unwrap_or(usize::MAX))),
+        Unread::For(_) | Unread::Unknown => None,
+    };
+    lanes.iter().zip(unread).filter_map(count).collect()
 }
 
 /// Whether rows are rung again now, and with which patience, where the broker has been silent for so long.
@@ -77,6 +125,13 @@ mod tests {
         assert_eq!(age(Duration::ZERO), MINUTE, "nothing waits");
         assert_eq!(age(MINUTE / 2), MINUTE);
         assert_eq!(age(10 * MINUTE), 20 * MINUTE);
+    }
+
+    #[test]
+    fn the_rows_are_asked_only_where_the_broker_counts() {
+        let lanes: Vec<Lane> = ["a", "b", "c", "d"].map(|lane| lane.parse().unwrap()).into();
+        let unread = [Unread::For(MINUTE), Unread::Count(3), Unread::Unknown, Unread::Count(0)];
+        assert_eq!(counted(&lanes, &unread), [(lanes[1].clone(), 3), (lanes[3].clone(), 0)]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What every broker that carries pointers promises, against the real servers.
 
 mod laws;
+mod queues;
+mod rabbitmq;
 mod refusals;
 mod streams;
 mod worker;
@@ -14,6 +16,7 @@ use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Lane};
 use uuid::Uuid;
 
+use crate::faults::line::Line;
 use crate::site::{PATIENCE, owner};
 
 /// A server with a corner of its own for one test, and a hand on it that mapae does not have.
@@ -21,14 +24,22 @@ pub(crate) struct Server {
     pub(crate) name: &'static str,
     /// The address of the corner.
     pub(crate) url: String,
-    hand: streams::Hand,
+    hand: Hand,
 }
+
+enum Hand {
+    Streams(streams::Hand),
+    Queues(rabbitmq::Hand),
+}
+
+/// The servers, and the variables that say where each is.
+const KNOWN: [(&str, &str); 3] =
+    [("valkey", "MAPAE_TEST_VALKEY"), ("redis", "MAPAE_TEST_REDIS"), ("rabbitmq", "MAPAE_TEST_RABBITMQ")];
 
 /// Every server that this run tests, each with an empty corner.
 pub(crate) fn servers() -> Vec<Server> {
-    let known = [("valkey", "MAPAE_TEST_VALKEY"), ("redis", "MAPAE_TEST_REDIS")];
     let mut servers = Vec::new();
-    for (name, variable) in known {
+    for (name, variable) in KNOWN {
         let Ok(address) = std::env::var(variable) else {
             assert!(
                 std::env::var_os("MAPAE_TEST_EMBEDDED").is_some(),
@@ -38,20 +49,45 @@ pub(crate) fn servers() -> Vec<Server> {
         };
         let prefix = Uuid::new_v4().simple().to_string();
         let url = format!("{address}?prefix={prefix}");
-        servers.push(Server { name, url, hand: streams::Hand::new(&address, prefix) });
+        let hand = match name {
+            "rabbitmq" => Hand::Queues(rabbitmq::Hand::new(&address, prefix)),
+            _ => Hand::Streams(streams::Hand::new(&address, prefix)),
+        };
+        servers.push(Server { name, url, hand });
     }
     servers
 }
 
 impl Server {
     pub(crate) fn broker(&self) -> Arc<dyn Broker> {
-        broker::open(&BrokerPlan { url: self.url.clone(), database_url: String::new() }).unwrap()
+        opened(&self.url)
     }
 
     /// Everything this corner holds is gone.
     pub(crate) async fn wipe(&self) {
-        self.hand.wipe().await;
+        match &self.hand {
+            Hand::Streams(hand) => hand.wipe().await,
+            Hand::Queues(hand) => hand.wipe().await,
+        }
     }
+
+    /// The server over a line that can be cut.
+    async fn over_a_line(&self) -> Line {
+        let authority = self.url.split_once("://").unwrap().1.split(['/', '?']).next().unwrap();
+        Line::instead_of(authority.rsplit('@').next().unwrap(), &self.url).await
+    }
+
+    /// All that the lane holds, and what holds it, is gone.
+    async fn lose(&self, lane: &Lane) {
+        match &self.hand {
+            Hand::Streams(hand) => hand.lose(lane).await,
+            Hand::Queues(hand) => hand.lose(lane).await,
+        }
+    }
+}
+
+fn opened(url: &str) -> Arc<dyn Broker> {
+    broker::open(&BrokerPlan { url: url.into(), database_url: String::new() }).unwrap()
 }
 
 fn lanes(kinds: &[&str]) -> Vec<Lane> {

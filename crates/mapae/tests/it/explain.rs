@@ -63,6 +63,7 @@ pub(crate) async fn everything(store: &dyn Store) {
     let pointers: Vec<_> = rung.iter().map(|rung| (rung.job, rung.hint)).collect();
     store.rung(&pointers, LONG).await.unwrap();
     store.windows(1_000).await.unwrap();
+    store.rung_ago(&[(lane(), 10)], LONG).await.unwrap();
     store.next_due(LONG).await.unwrap();
     let holding = claimed(store, &holder, id).await;
     store.claim(&holder, &[(JobId::new(), owner())], LONG).await.unwrap();

@@ -1,7 +1,7 @@
 //! The runtime while something around it fails: dead lines, lost sessions, answers a database refuses,
 //! receivers that hang, handles that are dropped.
 
-mod line;
+pub(crate) mod line;
 mod pooler;
 mod presence;
 

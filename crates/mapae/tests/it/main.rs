@@ -5,7 +5,7 @@
 
 mod accept;
 mod blob;
-#[cfg(feature = "streams")]
+#[cfg(all(feature = "streams", feature = "rabbitmq"))]
 mod brokers;
 mod child;
 mod context;

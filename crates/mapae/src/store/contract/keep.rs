@@ -32,6 +32,10 @@ pub trait Keep {
     /// What waits in each lane that has rung jobs, counted up to `cap`.
     async fn windows(&self, cap: usize) -> Result<Vec<LaneWindow>, StoreError>;
 
+    /// For each lane, in order, how long ago the oldest of the `count` pointers that were rung last was rung, of
+    /// those to jobs that still wait; zero where none waits. `age` is that of [`Keep::rung`].
+    async fn rung_ago(&self, lanes: &[(Lane, usize)], age: Duration) -> Result<Vec<Duration>, StoreError>;
+
     /// When the next job that is not rung yet becomes due, if one does within `horizon`.
     async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError>;
 

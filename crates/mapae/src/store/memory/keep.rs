@@ -40,6 +40,24 @@ impl Keep for Memory {
         Ok(windows.into_iter().map(window).collect())
     }
 
+    async fn rung_ago(&self, lanes: &[(Lane, usize)], age: Duration) -> Result<Vec<Duration>, StoreError> {
+        let tables = self.tables();
+        let now = tables.now();
+        let ago = |(lane, count): &(Lane, usize)| {
+            let rung = |row: &Row| match row.life.status {
+                Status::Pending { hint: hint @ 1.., ring_at } if row.new.lane() == *lane => {
+                    let wait = age.saturating_mul(1 << (hint - 1).min(DOUBLINGS_MAX));
+                    Some((now + wait).since(ring_at))
+                }
+                _ => None,
+            };
+            let mut ages: Vec<Duration> = tables.jobs.values().filter_map(rung).collect();
+            ages.sort_unstable();
+            ages.into_iter().take(*count).next_back().unwrap_or_default()
+        };
+        Ok(lanes.iter().map(ago).collect())
+    }
+
     async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError> {
         let tables = self.tables();
         let now = tables.now();

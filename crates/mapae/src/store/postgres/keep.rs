@@ -122,6 +122,34 @@ impl Keep for Postgres {
             .collect()
     }
 
+    async fn rung_ago(&self, lanes: &[(Lane, usize)], age: Duration) -> Result<Vec<Duration>, StoreError> {
+        let rows = sqlx::query(
+            "
+            select (extract(epoch from now() - n.rung) * 1000000)::bigint as ago
+              from unnest($1::text[], $2::bigint[]) with ordinality g (lane, count, place)
+             cross join lateral (
+                   select min(r.rung) as rung
+                     from (select j.ring_at - $3 * power(2, least(j.hint - 1, $4)) * interval '1 microsecond' as rung
+                             from mapae.jobs j
+                            where j.lane = g.lane and j.state = 'pending' and j.hint > 0
+                            order by rung desc limit g.count) r) n
+             order by g.place
+            ",
+        )
+        .bind(lanes.iter().map(|(lane, _)| lane.to_string()).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|(_, count)| i64::try_from(*count).unwrap_or(i64::MAX)).collect::<Vec<_>>())
+        .bind(as_micros(age))
+        .bind(i32::try_from(DOUBLINGS_MAX).unwrap_or(i32::MAX))
+        .rows(&self.pool)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                let ago = row.try_get::<Option<i64>, _>("ago")?;
+                Ok(Duration::from_micros(ago.unwrap_or(0).max(0).unsigned_abs()))
+            })
+            .collect()
+    }
+
     async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError> {
         let row = sqlx::query(
             "

@@ -143,6 +143,29 @@ impl Keep for Sqlite {
             .collect()
     }
 
+    async fn rung_ago(&self, lanes: &[(Lane, usize)], age: Duration) -> Result<Vec<Duration>, StoreError> {
+        let mut waits = Vec::with_capacity(lanes.len());
+        for (lane, count) in lanes {
+            let query = sqlx::query(concat!(
+                "
+                select ",
+                now!(),
+                " - min(rung) as ago
+                  from (select j.ring_at - $1 * (1 << min(j.hint - 1, $2)) as rung from jobs j
+                         where j.lane = $3 and j.state = 'pending' and j.hint > 0
+                         order by rung desc limit $4)
+                ",
+            ))
+            .bind(as_micros(age))
+            .bind(DOUBLINGS_MAX)
+            .bind(lane.to_string())
+            .bind(limit(*count));
+            let ago = one(self.row(query).await?)?.try_get::<Option<i64>, _>("ago")?;
+            waits.push(Duration::from_micros(ago.unwrap_or(0).max(0).unsigned_abs()));
+        }
+        Ok(waits)
+    }
+
     async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError> {
         let query = sqlx::query(concat!(
             outbox_lanes!(),

@@ -7,7 +7,8 @@ use mapae::broker::contract::{BrokerError, Hold, Pointer, Published, Settle, Set
 use mapae::job::lease::Holder;
 use mapae::job::name::JobId;
 
-use super::{NEVER, job, lanes, orphans, pointer, publish, read, reader, servers};
+use super::{NEVER, job, lanes, orphans, pointer, publish, read, reader, servers, streams};
+use crate::stores::soon;
 
 const SOON: Duration = Duration::from_millis(1);
 
@@ -25,8 +26,11 @@ async fn what_is_published_comes_once_in_order_and_is_gone_when_it_is_settled() 
         let done: Vec<_> = deliveries.into_iter().map(|it| (it.receipt, Settle::Done)).collect();
         assert_eq!(intake.settle(&done).await, vec![Settled::Ok; 20]);
         assert_eq!(intake.settle(&done).await, vec![Settled::Stale; 20], "once is enough");
-        assert_eq!(server.hand.length(&lanes[0]).await, 0, "nothing is left behind");
-        assert!(intake.next(1, &[], SOON).await.unwrap().is_empty());
+        // Whatever a connection has not settled is another's when it ends.
+        intake.close(std::time::Instant::now() + super::PATIENCE).await;
+        let other = broker.open(&reader(&lanes, &Holder::new("other"), SOON)).await.unwrap();
+        assert!(other.orphans(20).await.unwrap().is_empty(), "{}: nothing is left behind", server.name);
+        assert!(other.next(20, &[], Duration::from_millis(300)).await.unwrap().is_empty());
     }
 }
 
@@ -40,13 +44,17 @@ async fn no_more_comes_than_is_asked_for_and_nothing_of_a_shut_lane() {
         }
         let intake = broker.open(&reader(&lanes, &Holder::new("w"), NEVER)).await.unwrap();
 
-        for _ in 0..3 {
-            let read = intake.next(2, &lanes[1..2], SOON).await.unwrap();
-            assert_eq!(read.len(), 2, "{}", server.name);
+        let deadline = std::time::Instant::now() + super::PATIENCE;
+        let mut count = 0;
+        while count < 6 {
+            assert!(std::time::Instant::now() < deadline, "{}: only {count} came", server.name);
+            let read = intake.next(2, &lanes[1..2], Duration::from_secs(1)).await.unwrap();
+            assert!(read.len() <= 2, "{}", server.name);
             assert!(read.iter().all(|it| it.pointer.as_ref().unwrap().kind != lanes[1].kind));
+            count += read.len();
         }
 
-        let rest = super::read(&*intake, 9).await;
+        let rest = super::read(&*intake, 15 - count).await;
         let high = rest.iter().filter(|it| it.pointer.as_ref().unwrap().kind == lanes[1].kind).count();
         assert_eq!(high, 5, "what was shut is still there");
     }
@@ -91,7 +99,7 @@ async fn spin(turns: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_earlier_life_left_comes_first_and_at_once() {
-    for server in servers() {
+    for (server, _) in streams::servers() {
         let (broker, lanes) = (server.broker(), lanes(&["k"]));
         broker.ensure(&lanes).await.unwrap();
         let left = publish(&*broker, &lanes[0], 7).await;
@@ -118,7 +126,7 @@ async fn what_an_earlier_life_left_comes_first_and_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_has_held_without_a_sign_of_life_is_taken_over_and_what_it_renews_is_not() {
-    for server in servers() {
+    for (server, hand) in streams::servers() {
         let (broker, lanes) = (server.broker(), lanes(&["k"]));
         broker.ensure(&lanes).await.unwrap();
         publish(&*broker, &lanes[0], 2).await;
@@ -135,7 +143,7 @@ async fn what_another_has_held_without_a_sign_of_life_is_taken_over_and_what_it_
         assert_eq!(stopped.hold(&receipts).await, [Hold::Lost, Hold::Lost], "it does not take them back");
         let done: Vec<_> = receipts.into_iter().map(|it| (it, Settle::Done)).collect();
         assert_eq!(stopped.settle(&done).await, [Settled::Stale, Settled::Stale]);
-        assert_eq!(server.hand.length(&lanes[0]).await, 2, "it erases nothing of the new holder's");
+        assert_eq!(hand.length(&lanes[0]).await, 2, "it erases nothing of the new holder's");
         let mine: Vec<_> = taken.iter().map(|it| it.receipt.clone()).collect();
         assert_eq!(eager.hold(&mine).await, [Hold::Held, Hold::Held]);
         let done: Vec<_> = mine.into_iter().map(|it| (it, Settle::Done)).collect();
@@ -156,8 +164,8 @@ async fn what_is_handed_back_is_anothers_at_once() {
         leaving.hand_back(&receipts).await.unwrap();
 
         let other = broker.open(&reader(&lanes, &Holder::new("other"), NEVER)).await.unwrap();
-        let found = read(&*other, 3).await;
-        assert_eq!(found.iter().map(job).collect::<Vec<_>>(), jobs, "{}", server.name);
+        let found: BTreeSet<JobId> = read(&*other, 3).await.iter().map(job).collect();
+        assert_eq!(found, jobs.into_iter().collect(), "{}", server.name);
         let done: Vec<_> = receipts.into_iter().map(|it| (it, Settle::Done)).collect();
         assert_eq!(leaving.settle(&done).await, vec![Settled::Stale; 3]);
     }
@@ -179,7 +187,7 @@ async fn whoever_closes_leaves_nothing_that_was_read_for_it() {
         let other = broker.open(&reader(&lanes, &Holder::new("other"), NEVER)).await.unwrap();
         assert_eq!(read(&*other, 1).await.iter().map(job).collect::<Vec<_>>(), jobs, "{}", server.name);
         let stats = broker.stats(&lanes[0]).await.unwrap();
-        let consumers = stats.consumers.unwrap().value;
+        let consumers = stats.consumers.map(|it| it.value).unwrap_or_default();
         assert!(consumers.iter().all(|(name, _)| !name.starts_with("closing")), "{consumers:?}");
     }
 }
@@ -195,9 +203,9 @@ async fn a_broker_that_was_wiped_is_whole_again_after_ensure() {
 
         for _ in 0..2 {
             server.wipe().await;
-            let read = intake.next(1, &[], SOON).await;
-            assert!(matches!(read, Err(BrokerError::Topology(_))), "{}: {read:?}", server.name);
-            assert!(matches!(intake.orphans(1).await, Err(BrokerError::Topology(_))));
+            // Some are told a moment later that a queue is gone.
+            let read = soon("the reader knows", async || intake.next(1, &[], SOON).await.err()).await;
+            assert!(matches!(read, BrokerError::Topology(_)), "{}: {read:?}", server.name);
             broker.ensure(&lanes).await.unwrap();
             broker.ensure(&lanes).await.unwrap();
             let job = publish(&*broker, &lanes[1], 1).await;
@@ -240,6 +248,12 @@ async fn the_six_figures_are_told_and_what_is_not_known_is_not_zero() {
         let stats = broker.stats(&lanes[0]).await.unwrap();
 
         assert_eq!(stats.depth.map(|it| it.value), Some(3), "{}", server.name);
+        if !broker.caps().holds {
+            // The protocol tells no more.
+            assert!(stats.unacknowledged.is_none() && stats.deliveries_max.is_none());
+            assert!(stats.oldest_unacknowledged.is_none() && stats.consumers.is_none());
+            continue;
+        }
         assert_eq!(stats.unacknowledged.map(|it| it.value), Some(2));
         assert_eq!(stats.deliveries_max.map(|it| it.value), Some(1));
         assert!(stats.oldest_unacknowledged.is_some());
@@ -249,15 +263,14 @@ async fn the_six_figures_are_told_and_what_is_not_known_is_not_zero() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lane_tells_how_long_its_oldest_unread_pointer_has_waited() {
-    for server in servers() {
+    for (server, _) in streams::servers() {
         let (broker, lanes) = (server.broker(), lanes(&["k", "empty", "never-made"]));
         broker.ensure(&lanes[..2]).await.unwrap();
         let told = async || broker.oldest_unread(&lanes).await.unwrap();
         assert_eq!(told().await, [Some(Duration::ZERO), Some(Duration::ZERO), None], "{}", server.name);
 
         publish(&*broker, &lanes[0], 2).await;
-        let waited =
-            crate::stores::soon("it grows", async || told().await[0].filter(|it| !it.is_zero())).await;
+        let waited = soon("it grows", async || told().await[0].filter(|it| !it.is_zero())).await;
         let intake = broker.open(&reader(&lanes[..1], &Holder::new("w"), NEVER)).await.unwrap();
         let first = read(&*intake, 1).await;
         assert!(told().await[0].unwrap() >= waited, "the second has waited as long");

@@ -1,26 +1,22 @@
-//! Bad input: what is not ours, and what is not as it should be.
+//! Bad input of streams: what is not ours, and what is not as it should be.
 
 use std::time::Duration;
 
 use mapae::broker::contract::{BrokerError, Settle, Settled};
-use mapae::broker::{self, BrokerPlan};
 use mapae::job::lease::Holder;
 
-use super::{NEVER, lanes, orphans, publish, read, reader, servers};
-
-fn opened(url: String) -> std::sync::Arc<dyn mapae::broker::contract::Broker> {
-    broker::open(&BrokerPlan { url, database_url: String::new() }).unwrap()
-}
+use super::streams::servers;
+use super::{NEVER, lanes, opened, orphans, publish, read, reader};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_is_not_a_pointer_is_handed_over_as_it_is_and_kept_apart() {
-    for server in servers() {
+    for (server, hand) in servers() {
         let (broker, lanes) = (server.broker(), lanes(&["k"]));
         broker.ensure(&lanes).await.unwrap();
-        let mut connection = server.hand.connection().await;
+        let mut connection = hand.connection().await;
         for (field, value) in [("p", "{\"v\":2}"), ("other", "words"), ("p", &"x".repeat(100_000))] {
             let mut add = redis::cmd("XADD");
-            add.arg(server.hand.key(&lanes[0])).arg("*").arg(field).arg(value);
+            add.arg(hand.key(&lanes[0])).arg("*").arg(field).arg(value);
             let _: String = add.query_async(&mut connection).await.unwrap();
         }
         let intake = broker.open(&reader(&lanes, &Holder::new("w"), NEVER)).await.unwrap();
@@ -31,19 +27,18 @@ async fn an_entry_that_is_not_a_pointer_is_handed_over_as_it_is_and_kept_apart()
         let park: Vec<_> =
             foreign.into_iter().map(|it| (it.receipt, Settle::Park("not a pointer"))).collect();
         assert_eq!(intake.settle(&park).await, vec![Settled::Ok; 3]);
-        assert_eq!(server.hand.length(&lanes[0]).await, 0);
-        let kept: usize =
-            redis::cmd("XLEN").arg(server.hand.parked()).query_async(&mut connection).await.unwrap();
+        assert_eq!(hand.length(&lanes[0]).await, 0);
+        let kept: usize = redis::cmd("XLEN").arg(hand.parked()).query_async(&mut connection).await.unwrap();
         assert_eq!(kept, 3, "a person can look at them");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_type_under_our_name_is_said_with_the_name() {
-    for server in servers() {
+    for (server, hand) in servers() {
         let lanes = lanes(&["k"]);
-        let mut connection = server.hand.connection().await;
-        let key = server.hand.key(&lanes[0]);
+        let mut connection = hand.connection().await;
+        let key = hand.key(&lanes[0]);
         let _: () = redis::cmd("SET").arg(&key).arg("a string").query_async(&mut connection).await.unwrap();
 
         let refused = server.broker().ensure(&lanes).await;
@@ -55,9 +50,9 @@ async fn another_type_under_our_name_is_said_with_the_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_that_is_refused_is_told_to_look_at_the_address() {
-    for server in servers() {
+    for (server, _) in servers() {
         let url = server.url.replace("://", "://nobody:wrong@");
-        let refused = opened(url).ensure(&lanes(&["k"])).await;
+        let refused = opened(&url).ensure(&lanes(&["k"])).await;
         let Err(BrokerError::Fatal(why)) = refused else { panic!("{}: {refused:?}", server.name) };
         assert!(why.contains("broker.url") && !why.contains("wrong@"), "{why}");
     }
@@ -66,7 +61,7 @@ async fn a_user_that_is_refused_is_told_to_look_at_the_address() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_there_is_a_reason_to_try_again() {
     // Nobody listens on the port of a service that was given up decades ago.
-    let broker = opened("valkey://127.0.0.1:1".into());
+    let broker = opened("valkey://127.0.0.1:1");
     assert!(matches!(broker.ensure(&lanes(&["k"])).await, Err(BrokerError::Transient(_))));
     let answers = broker.publish(&[super::pointer(&lanes(&["k"])[0])]).await;
     assert!(matches!(answers[..], [mapae::broker::contract::Published::Unknown]), "{answers:?}");
@@ -74,15 +69,15 @@ async fn nobody_there_is_a_reason_to_try_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_deleted_under_its_holder_is_let_go() {
-    for server in servers() {
+    for (server, hand) in servers() {
         let (broker, lanes) = (server.broker(), lanes(&["k"]));
         broker.ensure(&lanes).await.unwrap();
         publish(&*broker, &lanes[0], 1).await;
         let first = broker.open(&reader(&lanes, &Holder::new("first"), NEVER)).await.unwrap();
         read(&*first, 1).await;
-        let mut connection = server.hand.connection().await;
+        let mut connection = hand.connection().await;
         let mut trim = redis::cmd("XTRIM");
-        trim.arg(server.hand.key(&lanes[0])).arg("MAXLEN").arg(0);
+        trim.arg(hand.key(&lanes[0])).arg("MAXLEN").arg(0);
         let _: i64 = trim.query_async(&mut connection).await.unwrap();
 
         let second = Duration::from_millis(1);
@@ -101,16 +96,16 @@ async fn an_entry_deleted_under_its_holder_is_let_go() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deliveries_lost_with_their_connection_come_back_from_the_own_list() {
-    for server in servers() {
+    for (server, hand) in servers() {
         let (broker, lanes) = (server.broker(), lanes(&["k"]));
         broker.ensure(&lanes).await.unwrap();
         let jobs = publish(&*broker, &lanes[0], 3).await;
         let holder = Holder::new("w");
         // Read in this consumer's name, with the answer lost.
-        let mut connection = server.hand.connection().await;
+        let mut connection = hand.connection().await;
         let mut lost = redis::cmd("XREADGROUP");
         lost.arg("GROUP").arg("mapae").arg(format!("{}/{}", holder.name, holder.incarnation));
-        lost.arg("COUNT").arg(2).arg("STREAMS").arg(server.hand.key(&lanes[0])).arg(">");
+        lost.arg("COUNT").arg(2).arg("STREAMS").arg(hand.key(&lanes[0])).arg(">");
         let _: redis::Value = lost.query_async(&mut connection).await.unwrap();
 
         let intake = broker.open(&reader(&lanes, &holder, NEVER)).await.unwrap();

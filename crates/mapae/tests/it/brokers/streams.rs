@@ -4,7 +4,19 @@ use mapae::job::name::Lane;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
+use super::Server;
 use crate::site::PATIENCE;
+
+/// Those of the servers that have streams, each with a hand on it.
+pub(super) fn servers() -> Vec<(Server, Hand)> {
+    let with_hand = |server: Server| match &server.hand {
+        super::Hand::Streams(hand) => {
+            Some((Hand { address: hand.address.clone(), prefix: hand.prefix.clone() }, server))
+        }
+        super::Hand::Queues(_) => None,
+    };
+    super::servers().into_iter().filter_map(with_hand).map(|(hand, server)| (server, hand)).collect()
+}
 
 pub(crate) struct Hand {
     address: String,

@@ -10,6 +10,7 @@ use mapae::handler::{Context, Handlers};
 use mapae::job::State;
 use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Lane};
+use mapae::job::retry::Failure;
 use mapae::store;
 use mapae::worker::WorkerPlan;
 use serde_json::Value;
@@ -82,7 +83,8 @@ async fn emptied(server: &Server) {
     soon("the broker is empty", async || {
         for lane in &lanes {
             let stats = broker.stats(lane).await.unwrap();
-            if stats.depth.unwrap().value + stats.unacknowledged.unwrap().value > 0 {
+            let unacknowledged = stats.unacknowledged.map_or(0, |it| it.value);
+            if stats.depth.unwrap().value + unacknowledged > 0 {
                 return None;
             }
         }
@@ -210,7 +212,7 @@ async fn jobs_behind_a_busy_worker_are_not_rung_again_and_again_and_lost_ones_ar
         };
         back().await;
         for _ in 0..3 {
-            server.hand.lose(&lane).await;
+            server.lose(&lane).await;
             back().await;
         }
 
@@ -224,6 +226,109 @@ async fn jobs_behind_a_busy_worker_are_not_rung_again_and_again_and_lost_ones_ar
         gate.add_permits(1_000);
         all_succeeded_once(&site, &jobs, &name).await;
         assert_eq!(site.job(other).await.state, State::Pending);
+        emptied(server).await;
+        worker.drain().await;
+        site.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_always_fails_fails_after_its_budget_however_often_it_is_delivered() {
+    everywhere(async |server, database| {
+        let site = site(server, database, NEVER).await;
+        let runs = Arc::new(AtomicUsize::new(0));
+        let mut handlers = Handlers::default();
+        let counted = runs.clone();
+        handlers.add_fn("k", move |(): (), _: Context| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async { Err::<(), _>(Failure::retryable("always", "it always fails")) }
+        });
+        let poison = site.submit("k", Value::Null, |job| job.retry.attempts = 3).await;
+        let lane: Lane = "k".parse().unwrap();
+        let pointer = Pointer::new(poison, owner(), lane.kind.clone(), 1, None);
+        let worker = site.worker(handlers, |_| {}).await;
+        for _ in 0..10 {
+            server.broker().publish(&vec![(lane.clone(), pointer.clone()); 10]).await;
+        }
+
+        let job = site.ended(poison).await;
+
+        let name = format!("{} {}", server.name, database.name);
+        assert_eq!((job.state, job.attempt), (State::Failed, 3), "{name}");
+        emptied(server).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 3, "{name}");
+        worker.drain().await;
+        site.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_that_are_restarted_again_and_again_with_all_they_may_hold_lose_nothing() {
+    everywhere(async |server, database| {
+        let name = format!("{} {}", server.name, database.name);
+        let site = site(server, database, NEVER).await;
+        let runs = Arc::new(AtomicUsize::new(0));
+        let handlers = || {
+            let runs = runs.clone();
+            let mut handlers = Handlers::default();
+            handlers.add_fn("k", move |(): (), _: Context| {
+                let runs = runs.clone();
+                async move {
+                    runs.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    Ok(())
+                }
+            });
+            handlers
+        };
+        let jobs = submit(&site, 200).await;
+
+        for _ in 0..25 {
+            let before = runs.load(Ordering::SeqCst);
+            let worker = site.worker(handlers(), |plan| (plan.slots, plan.prefetch) = (1, 20)).await;
+            soon("it runs one", async || {
+                let now = runs.load(Ordering::SeqCst);
+                (now > before || now == 200).then_some(())
+            })
+            .await;
+            worker.drain().await;
+        }
+        let last = site.worker(handlers(), |_| {}).await;
+
+        all_succeeded_once(&site, &jobs, &name).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 200, "{name}");
+        emptied(server).await;
+        last.drain().await;
+        site.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_to_the_broker_that_is_cut_again_and_again_delays_and_loses_nothing() {
+    everywhere(async |server, database| {
+        let name = format!("{} {}", server.name, database.name);
+        let line = server.over_a_line().await;
+        let store = store::open(&database.url, false).await.unwrap();
+        store.migrate().await.unwrap();
+        let mut site = Site::around(store, super::opened(&line.url), Duration::from_millis(500));
+        site.keep();
+        let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+        let worker = site.worker(counted(&runs, &gate), |plan| plan.slots = 2).await;
+
+        let mut jobs = Vec::new();
+        for cut in 1..=10 {
+            jobs.extend(submit(&site, 6).await);
+            line.freeze();
+            line.hang_up();
+            gate.add_permits(6);
+            soon("some more have run", async || (runs.load(Ordering::SeqCst) >= 4 * cut).then_some(())).await;
+        }
+
+        all_succeeded_once(&site, &jobs, &name).await;
+        assert_eq!(runs.load(Ordering::SeqCst), 60, "{name}");
         emptied(server).await;
         worker.drain().await;
         site.close().await;

@@ -24,12 +24,25 @@ struct Cut {
 }
 
 impl Line {
+    /// To a PostgreSQL.
     pub(crate) async fn to(url: &str) -> Self {
         let options = PgConnectOptions::from_str(url).unwrap();
         let server = (options.get_host().to_owned(), options.get_port());
+        let named = |port| options.host("127.0.0.1").port(port).to_url_lossy().to_string();
+        Self::laid(server, named).await
+    }
+
+    /// To whatever is at `host:port`, which the address has to name.
+    #[cfg(feature = "rabbitmq")]
+    pub(crate) async fn instead_of(server: &str, url: &str) -> Self {
+        let (host, port) = server.rsplit_once(':').unwrap();
+        let named = |port| url.replace(server, &format!("127.0.0.1:{port}"));
+        Self::laid((host.to_owned(), port.parse().unwrap()), named).await
+    }
+
+    async fn laid(server: (String, u16), named: impl FnOnce(u16) -> String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let url = options.host("127.0.0.1").port(port).to_url_lossy().to_string();
+        let url = named(listener.local_addr().unwrap().port());
         let cut = watch::Sender::new(Cut::default());
         tokio::spawn(lay(listener, server, cut.clone()));
         Self { url, cut }

@@ -100,6 +100,47 @@ async fn two_keepers_at_once_ring_a_job_once() {
 }
 
 #[tokio::test]
+async fn how_long_ago_a_lanes_pointers_were_rung_is_told_from_the_latest_to_the_first() {
+    everywhere(async |bench| {
+        let age = 3 * LEASE;
+        let ago = async |count| bench.store.rung_ago(&[(lane(), count)], age).await.unwrap()[0];
+        assert_eq!(ago(1).await, Duration::ZERO, "none waits");
+        // The first is rung twice, and once more than the second: its last time counts.
+        let first = bench.accept(job()).await;
+        let plan = RingPlan { again: LEASE, ..plan() };
+        bench.store.ring(&plan).await.unwrap();
+        bench.harness.pass(LEASE).await;
+        let second = bench.accept(job()).await;
+        let rung = bench.store.ring(&RingPlan { rescan: Some(Vec::new()), ..plan }).await.unwrap();
+        let hints: Vec<(JobId, u32)> = rung.iter().map(|rung| (rung.job, rung.hint)).collect();
+        assert!(hints.contains(&(first, 2)) && hints.contains(&(second, 1)), "{hints:?}");
+        bench.store.rung(&hints, age).await.unwrap();
+        bench.harness.pass(LEASE).await;
+        let third = bench.accept(job()).await;
+        bench.ring().await;
+        bench.store.rung(&[(third, 1)], age).await.unwrap();
+
+        assert!(ago(0).await.is_zero() && ago(1).await < LEASE, "{:?}", ago(1).await);
+        for count in [2, 3, 1_000] {
+            let told = ago(count).await;
+            assert!((LEASE..2 * LEASE).contains(&told), "of {count}: {told:?}");
+        }
+        let other = NewJob { priority: Priority::new(9).unwrap(), ..job() }.lane();
+        let told = bench.store.rung_ago(&[(other, 5), (lane(), 2)], age).await.unwrap();
+        assert!(told[0].is_zero() && told[1] >= LEASE, "{told:?}");
+
+        let worker = bench.join("w").await;
+        bench
+            .store
+            .claim(worker.holder(), &[(first, owner("acme")), (second, owner("acme"))], LEASE)
+            .await
+            .unwrap();
+        assert!(ago(3).await < LEASE, "what runs does not wait");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_pointer_that_was_not_published_comes_back_and_a_published_one_waits_for_its_age() {
     everywhere(async |bench| {
         let (lost, published) = (bench.accept(job()).await, bench.accept(job()).await);
