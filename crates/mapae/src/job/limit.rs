@@ -128,6 +128,17 @@ pub struct Limits {
     kinds: BTreeMap<Kind, KindLimits>,
 }
 
+/// How an owner's jobs are offered that has a limit of its own: no more of them than could start soon, so that
+/// those of an owner that waits for itself take no place of others' in the hot window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EachOwner {
+    pub gate: Gate,
+    /// How many may run or be offered.
+    pub places: u64,
+    /// How far ahead of now its pace may be and one still start.
+    pub spare: Duration,
+}
+
 /// A gate on a job's way, and what it takes of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Toll {
@@ -183,10 +194,15 @@ impl Limits {
         })
     }
 
-    /// The kinds of which each owner's jobs are limited.
-    pub fn limited_by_owner(&self) -> impl Iterator<Item = (&Kind, &Limit)> {
-        let all = self.kinds.iter().map(|(kind, limits)| (kind, &limits.per_owner));
-        all.filter(|(_, limit)| !limit.is_none())
+    /// How the kind's jobs are offered where each owner has a limit of its own.
+    pub fn each_owner(&self, kind: &Kind) -> Option<EachOwner> {
+        let limit = self.kinds.get(kind).map(|limits| limits.per_owner).filter(|limit| !limit.is_none())?;
+        let burst = limit.rate.map_or(1, |rate| rate.burst);
+        Some(EachOwner {
+            gate: Gate::Owner(kind.clone()),
+            places: limit.concurrent.map_or(burst, |all| all.saturating_mul(2)),
+            spare: limit.rate.map_or(Duration::ZERO, |rate| Duration::from_micros(rate.interval() * (burst - 1))),
+        })
     }
 
     /// The gates on the way of the kind's jobs: at least that of the kind, which may be shut. An owner's own
@@ -242,6 +258,8 @@ pub struct Stop {
     pub owner: Option<Owner>,
     /// When to try again: exact for a rate, otherwise a guess.
     pub again: Duration,
+    /// It is the rate that stops it, not what is in use.
+    pub paced: bool,
     /// A downstream asked for it, by a `Retry-After`.
     pub asked: bool,
 }
@@ -249,7 +267,7 @@ pub struct Stop {
 impl Stop {
     /// A downstream asked that no job of the kind starts for so long.
     pub fn asked(kind: Kind, again: Duration) -> Self {
-        Self { gate: Gate::Kind(kind.clone()), kind, owner: None, again, asked: true }
+        Self { gate: Gate::Kind(kind.clone()), kind, owner: None, again, paced: false, asked: true }
     }
 }
 
@@ -286,7 +304,7 @@ impl Ledger {
         for room in room {
             let key = (Gate::Resource(room.name.clone()), None);
             let next = room.rate.map(|_| now + room.ahead);
-            accounts.entry(key).or_insert(Account { in_use: room.used, next, ..Account::default() });
+            accounts.insert(key, Account { in_use: room.used, next, ..Account::default() });
         }
         Self { now, accounts, claimed: Vec::new(), moved: Vec::new(), here }
     }
@@ -297,34 +315,35 @@ impl Ledger {
         for toll in tolls {
             let whose = matches!(toll.gate, Gate::Owner(_)).then(|| owner.clone());
             let account = self.accounts.get(&(toll.gate.clone(), whose.clone())).copied().unwrap_or_default();
-            let stop = |again: Duration, asked| Stop {
+            let stop = |again: Duration, paced, asked| Stop {
                 kind: kind.clone(),
                 gate: toll.gate.clone(),
                 owner: whose.clone(),
                 again,
+                paced,
                 asked,
             };
             if let Some(until) = account.shut_until.filter(|until| *until > self.now) {
-                return Err(stop(until.since(self.now), true));
+                return Err(stop(until.since(self.now), false, true));
             }
             let mut amount = toll.need.of(bytes);
             if let Some(all) = toll.limit.concurrent {
                 // What would need more than there is runs alone.
                 amount = amount.min(all);
                 if self.claimed.contains(&toll.gate) {
-                    return Err(stop(LOOK_AGAIN, false));
+                    return Err(stop(LOOK_AGAIN, false, false));
                 }
                 if account.in_use.saturating_add(amount) > all {
                     if whose.is_none() {
                         self.claimed.push(toll.gate.clone());
                     }
-                    return Err(stop(LOOK_AGAIN, false));
+                    return Err(stop(LOOK_AGAIN, false, false));
                 }
             }
             if let Some(rate) = toll.limit.rate
                 && rate.left(account.next, self.now) == 0
             {
-                return Err(stop(rate.wait(account.next, self.now), false));
+                return Err(stop(rate.wait(account.next, self.now), true, false));
             }
             shares.push(Share { gate: toll.gate.clone(), owner: whose, amount });
         }

@@ -100,7 +100,7 @@ struct Tables {
     garbage: Vec<Garbage>,
     keys: Vec<([u8; 32], KeyRecord)>,
     events_told: u64,
-    limits: Limits,
+    limits: Arc<Limits>,
     /// What of a gate is more than its shares.
     gates: BTreeMap<Key, Account>,
     shares: HashMap<Token, Vec<Share>>,

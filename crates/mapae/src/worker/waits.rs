@@ -136,6 +136,7 @@ mod tests {
             gate: Gate::Owner(ai.clone()),
             owner: Some(owner("a")),
             again: Duration::from_secs(60),
+            paced: false,
             asked: false,
         };
         waits.told([&ai], &[stop]);

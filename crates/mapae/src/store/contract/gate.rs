@@ -5,6 +5,7 @@
 //! and stands in its row, so that settling, handing back, reaping and running out each end it by what they
 //! do anyway.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,6 +20,9 @@ pub trait Gates {
     /// over all processes, what is allowed is what each was told: tell all of them the same. Jobs of kinds
     /// that are not limited are claimed as if there were no limits.
     fn limit(&self, limits: Limits);
+
+    /// The limits that this handle was told last.
+    fn limits(&self) -> Arc<Limits>;
 
     /// No job of the kind, or none that needs the resource where that is limited over all processes, starts
     /// anywhere before `wait` is over. A later end that stands already stays.

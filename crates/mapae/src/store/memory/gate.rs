@@ -1,6 +1,7 @@
 //! Limits over all processes, of which there is one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +16,11 @@ use crate::store::contract::{GateRow, Gates, StoreError};
 #[async_trait]
 impl Gates for Memory {
     fn limit(&self, limits: Limits) {
-        self.tables().limits = limits;
+        self.tables().limits = limits.into();
+    }
+
+    fn limits(&self) -> Arc<Limits> {
+        self.tables().limits.clone()
     }
 
     async fn shut(&self, gate: &Gate, wait: Duration) -> Result<(), StoreError> {
@@ -36,7 +41,7 @@ impl Gates for Memory {
 
 impl Tables {
     /// What is known of every gate: what is written down, and what the shares of live leases come to.
-    fn accounts(&self) -> HashMap<Key, Account> {
+    pub(super) fn accounts(&self) -> HashMap<Key, Account> {
         let now = self.now();
         let mut accounts: HashMap<Key, Account> = self.gates.clone().into_iter().collect();
         for row in self.jobs.values() {

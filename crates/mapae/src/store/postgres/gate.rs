@@ -5,6 +5,7 @@
 //! ever waits for these rows, and whoever holds them waits for no job's row.
 
 use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,7 +27,11 @@ use crate::store::row::{as_micros, big, unreadable};
 #[async_trait]
 impl Gates for Postgres {
     fn limit(&self, limits: Limits) {
-        *self.limits.write().unwrap_or_else(std::sync::PoisonError::into_inner) = limits.into();
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits.into();
+    }
+
+    fn limits(&self) -> Arc<Limits> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn shut(&self, gate: &Gate, wait: Duration) -> Result<(), StoreError> {
@@ -68,10 +73,6 @@ impl Gates for Postgres {
 }
 
 impl Postgres {
-    pub(super) fn limits(&self) -> std::sync::Arc<Limits> {
-        self.limits.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-    }
-
     /// T3 for lanes with gates. Whether anything waits there is asked first: who has nothing to claim holds no gate.
     pub(super) async fn claim_limited(
         &self,

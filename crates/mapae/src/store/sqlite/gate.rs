@@ -29,6 +29,10 @@ impl Gates for Sqlite {
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits.into();
     }
 
+    fn limits(&self) -> Arc<Limits> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     async fn shut(&self, gate: &Gate, wait: Duration) -> Result<(), StoreError> {
         let gate = gate.to_string();
         self.write(async move |tx| {
@@ -66,12 +70,6 @@ impl Gates for Sqlite {
         let mut gates: Vec<(Key, Account)> = accounts(&self.rows(query).await?)?.into_iter().collect();
         gates.sort_by(|(one, _), (other, _)| one.cmp(other));
         Ok(gates.into_iter().map(|((gate, owner), account)| GateRow { gate, owner, account }).collect())
-    }
-}
-
-impl Sqlite {
-    pub(super) fn limits(&self) -> Arc<Limits> {
-        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

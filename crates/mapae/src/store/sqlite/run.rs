@@ -20,7 +20,7 @@ use crate::job::resource::Room;
 use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
+    Claim, Claimed, Gates, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
 };
 use crate::store::limited::in_turn;
 use crate::store::row::{as_micros, job_row, state, unreadable};

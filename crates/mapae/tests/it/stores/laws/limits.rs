@@ -9,10 +9,10 @@ use mapae::job::name::{JobId, Lane, Owner};
 use mapae::job::record::{NewJob, Source};
 use mapae::job::resource::{Need, Needs, Room};
 use mapae::job::retry::Verdict;
-use mapae::store::contract::{Claim, Claimed, Holding};
+use mapae::store::contract::{Claim, Claimed, Holding, RingPlan};
 
 use super::quota;
-use crate::stores::{Bench, LEASE, everywhere, job, kind, lane, owner};
+use crate::stores::{Bench, LEASE, everywhere, job, kind, lane, owner, plan};
 
 fn at_a_time(concurrent: u64) -> Limit {
     Limit { concurrent: Some(concurrent), rate: None }
@@ -251,6 +251,7 @@ async fn an_owner_over_its_limit_waits_and_others_go_on() {
         assert_eq!(bench.in_use(&Gate::Kind(job().kind), None).await, 3);
 
         let waits = busy.iter().find(|id| !started.contains(id)).expect("four of them wait");
+        assert_eq!(bench.ring().await.len(), 0, "two run and two are rung: that is enough of this owner");
         let pointers = [(*waits, owner("acme"))];
         let answers = bench.store.claim(worker.holder(), &pointers, LEASE).await.unwrap();
         assert!(matches!(&answers[..], [Claim::Waits(stop)] if stop.owner == Some(owner("acme"))), "{answers:?}");
@@ -260,6 +261,52 @@ async fn an_owner_over_its_limit_waits_and_others_go_on() {
         let more = bench.claim_some(worker.holder(), lane()).await;
         assert_eq!(more.holdings.len(), 1);
         assert!(more.stops.iter().any(|stop| stop.gate == Gate::Kind(job().kind)), "{:?}", more.stops);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_owner_that_waits_for_itself_takes_no_place_of_others_in_the_window() {
+    everywhere(async |bench| {
+        let mut limits = Limits::default();
+        limits.kind(job().kind, Limit::default(), at_a_time(1));
+        bench.store.limit(limits);
+        for _ in 0..10 {
+            bench.accept(job()).await;
+        }
+        let plan = RingPlan { window: 4, ..plan() };
+        let ring = async || bench.store.ring(&plan).await.unwrap().len();
+        assert_eq!((ring().await, ring().await), (2, 0), "one to run and one to follow");
+        let few = bench.accept(NewJob { owner: owner("globex"), ..job() }).await;
+        assert_eq!(ring().await, 1);
+        let worker = bench.join("w").await;
+        let claimed = bench.claim_some(worker.holder(), lane()).await;
+        assert!(claimed.holdings.len() == 2 && ids(&claimed.holdings).contains(&few));
+        assert_eq!(ring().await, 0, "one runs, one is rung");
+        for holding in &claimed.holdings {
+            bench.settle(&holding.lease, Verdict::Succeed).await.unwrap();
+        }
+        assert_eq!(ring().await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_owner_whose_pace_is_ahead_is_not_rung() {
+    everywhere(async |bench| {
+        let rate = Rate { starts: 1, per: LEASE / 10, burst: 1 };
+        let mut limits = Limits::default();
+        limits.kind(job().kind, Limit::default(), Limit { concurrent: None, rate: Some(rate) });
+        bench.store.limit(limits);
+        for _ in 0..3 {
+            bench.accept(job()).await;
+        }
+        let worker = bench.join("w").await;
+        assert_eq!((bench.ring().await.len(), bench.ring().await.len()), (1, 0));
+        assert_eq!(bench.claim_some(worker.holder(), lane()).await.holdings.len(), 1);
+        assert_eq!(bench.ring().await.len(), 0);
+        bench.harness.pass(LEASE / 10).await;
+        assert_eq!(bench.ring().await.len(), 1);
     })
     .await;
 }
@@ -275,6 +322,7 @@ async fn each_owner_has_a_pace_of_its_own() {
         bench.rung(3, |job| NewJob { owner: owner("globex"), ..job }).await;
         let worker = bench.join("w").await;
         let owners = async || {
+            bench.ring().await;
             let claimed = bench.claim_some(worker.holder(), lane()).await;
             let mut owners: Vec<String> =
                 claimed.holdings.iter().map(|holding| holding.job.owner.to_string()).collect();
