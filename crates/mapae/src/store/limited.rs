@@ -100,12 +100,19 @@ pub(super) fn choose<'a>(
     (chosen, stopped)
 }
 
+/// What was taken of gates.
+pub(super) struct Taken {
+    /// Of which job, under which token.
+    pub(super) shares: Vec<(Uuid, Uuid, Share)>,
+    pub(super) paces: Vec<(Key, Timestamp)>,
+}
+
 /// What was really claimed takes: each job's shares, and how the paces go on.
 pub(super) fn book(
     claimed: &[(&Candidate, Uuid)],
     tolls: &Tolls,
     mut ledger: Ledger,
-) -> (Vec<(Uuid, Uuid, Share)>, Vec<(Key, Timestamp)>) {
+) -> Taken {
     let mut shares = Vec::new();
     for (candidate, token) in claimed {
         let taken = ledger.admit(&candidate.kind, tolls.get(&candidate.kind), &candidate.owner, candidate.bytes);
@@ -113,7 +120,7 @@ pub(super) fn book(
         shares.extend(taken.into_iter().flatten().map(|share| (candidate.id, *token, share)));
     }
     let paces = ledger.paces().map(|(key, next)| (key.clone(), next)).collect();
-    (shares, paces)
+    Taken { shares, paces }
 }
 
 /// As a store writes whose gate it is.

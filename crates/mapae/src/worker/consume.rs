@@ -88,6 +88,9 @@ async fn rows(
         match claim.await {
             Ok(Claimed { holdings, stops }) => {
                 worker.waits.told(quotas.iter().map(|quota| &quota.lane.kind), &stops);
+                if !stops.is_empty() {
+                    worker.tell();
+                }
                 worker.signal(Signal::ReadOk);
                 let none = holdings.is_empty();
                 if !none {
@@ -316,6 +319,7 @@ async fn claim(
         })
         .collect();
     worker.waits.told(ready.iter().map(|(_, pointer, _)| &pointer.kind), &stops);
+    worker.tell();
     let mut back = Vec::new();
     for ((receipt, pointer, permit), claim) in ready.into_iter().zip(claims) {
         match claim {

@@ -16,12 +16,12 @@ use uuid::Uuid;
 use super::Postgres;
 use super::ask::{Ask, within};
 use crate::job::lease::Holder;
-use crate::job::limit::{Account, Gate, Key, Ledger, Limits, Share, Stop};
+use crate::job::limit::{Account, Gate, Key, Ledger, Limits, Stop};
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::resource::Room;
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{Claimed, GateRow, Gates, Holding, LaneQuota, StoreError};
-use crate::store::limited::{Candidate, Tolls, book, choose, look, whose};
+use crate::store::limited::{Candidate, Taken, Tolls, book, choose, look, whose};
 use crate::store::row::{as_micros, big, unreadable};
 
 #[async_trait]
@@ -228,8 +228,8 @@ impl Postgres {
         }
         let claimed: Vec<(&Candidate, Uuid)> =
             chosen.into_iter().filter_map(|candidate| Some((candidate, *tokens.get(&candidate.id)?))).collect();
-        let (shares, paces) = book(&claimed, tolls, Ledger::new(now, accounts, room));
-        write_down(&mut tx, tolls, &shares, &paces).await?;
+        let taken = book(&claimed, tolls, Ledger::new(now, accounts, room));
+        write_down(&mut tx, tolls, taken).await?;
         within(tx.commit()).await?;
         Ok((self.readable(&rows).await?, stopped))
     }
@@ -278,8 +278,7 @@ async fn standing(
 async fn write_down(
     tx: &mut PgConnection,
     tolls: &Tolls,
-    shares: &[(Uuid, Uuid, Share)],
-    paces: &[(Key, Timestamp)],
+    Taken { shares, paces }: Taken,
 ) -> Result<(), StoreError> {
     let (gates, _) = tolls.gates();
     sqlx::query(

@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use super::{Sqlite, Transaction, hex, limit, now};
 use crate::job::lease::Holder;
-use crate::job::limit::{Account, Gate, Key, Ledger, Limits, Share, Stop};
+use crate::job::limit::{Account, Gate, Key, Ledger, Limits, Stop};
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::resource::Room;
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{Claimed, GateRow, Gates, Holding, LaneQuota, StoreError};
-use crate::store::limited::{Candidate, Tolls, book, choose, look, whose};
+use crate::store::limited::{Candidate, Taken, Tolls, book, choose, look, whose};
 use crate::store::row::{as_micros, big, unreadable};
 
 #[async_trait]
@@ -55,7 +55,7 @@ impl Gates for Sqlite {
             "
             select s.gate, s.owner, sum(s.amount) as in_use, null as next_at, null as shut_until
               from shares s
-              join jobs j on j.id = s.job and j.token = s.token
+             cross join jobs j on j.id = s.job and j.token = s.token
              where s.owner in ('', $1) and j.state = 'running' and j.leased_until > ",
             now!(),
             "
@@ -183,8 +183,8 @@ async fn start_allowed(
         claimed.push((candidate, holding.lease.token.0));
         holdings.push(holding);
     }
-    let (shares, paces) = book(&claimed, tolls, Ledger::new(now, accounts, room));
-    write_down(tx, tolls, &shares, &paces).await?;
+    let taken = book(&claimed, tolls, Ledger::new(now, accounts, room));
+    write_down(tx, tolls, taken).await?;
     Ok((holdings, stopped))
 }
 
@@ -203,7 +203,7 @@ async fn standing(
         "
         select s.gate, s.owner, sum(s.amount) as in_use, null as next_at, null as shut_until
           from shares s
-          join jobs j on j.id = s.job and j.token = s.token
+         cross join jobs j on j.id = s.job and j.token = s.token
          where s.gate in (select value from json_each($1)) and j.state = 'running' and j.leased_until > $3
          group by s.gate, s.owner
         union all
@@ -223,8 +223,7 @@ async fn standing(
 async fn write_down(
     tx: &mut Transaction<'_>,
     tolls: &Tolls,
-    shares: &[(Uuid, Uuid, Share)],
-    paces: &[(Key, Timestamp)],
+    Taken { shares, paces }: Taken,
 ) -> Result<(), StoreError> {
     let (gates, _) = tolls.gates();
     let query = sqlx::query(

@@ -417,17 +417,17 @@ async fn ring_each(
         ), working as (
             select s.owner, sum(s.amount) as jobs
               from shares s
-              join jobs j on j.id = s.job and j.token = s.token
+             cross join jobs j on j.id = s.job and j.token = s.token
              where s.gate = $6 and j.state = 'running' and j.leased_until > $4
              group by s.owner
         ), some (owner, places) as materialized (
-            select o.owner, $7 - coalesce(f.jobs, 0) - coalesce(w.jobs, 0)
-              from owners o
-              left join offered f on f.owner = o.owner
-              left join working w on w.owner = o.owner
-             where o.owner is not null and coalesce(f.jobs, 0) + coalesce(w.jobs, 0) < $7
+            select known.owner, $7 - coalesce(had.jobs, 0) - coalesce(busy.jobs, 0)
+              from owners known
+              left join offered had on had.owner = known.owner
+              left join working busy on busy.owner = known.owner
+             where known.owner is not null and coalesce(had.jobs, 0) + coalesce(busy.jobs, 0) < $7
                and not exists (select 1 from gates g
-                                where g.name = $6 and g.owner = o.owner and g.next_at > $4 + $8)
+                                where g.name = $6 and g.owner = known.owner and g.next_at > $4 + $8)
              order by random() limit $5
         ), ranked as (
             select j.id, j.owner, j.due_at, some.places,
