@@ -57,6 +57,8 @@ pub(crate) async fn run(words: &[String]) -> Result<(), Broken> {
         prefetch: 0,
         timing,
         capacity: Default::default(),
+        rates: Default::default(),
+        limits: Default::default(),
     };
     let _worker = worker::start(parts, handlers(service), plan, CancellationToken::new()).await?;
     std::future::pending::<()>().await;

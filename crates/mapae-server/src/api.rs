@@ -22,6 +22,7 @@ mod linger;
 pub mod metrics;
 mod model;
 pub mod problem;
+pub(crate) mod resources;
 mod result;
 mod submit;
 
@@ -147,7 +148,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(lanes::resume))
         .routes(routes!(figures::stats))
         .routes(routes!(figures::workers))
-        .routes(routes!(figures::resources))
+        .routes(routes!(resources::resources))
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
         .routes(routes!(health::startupz))

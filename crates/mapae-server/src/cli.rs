@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, serve, shell, submit,
+    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, resources, serve, shell, submit,
     tables, work, workers,
 };
 use crate::global::Global;
@@ -49,6 +49,8 @@ enum Command {
     Queue(queue::Queue),
     /// List workers
     Workers,
+    /// List resources and limits, and what is in use of them
+    Resources,
     /// Events of jobs
     #[command(subcommand)]
     Events(events::Events),
@@ -121,6 +123,7 @@ impl Cli {
             Command::Dead(command) => command.run(global).await,
             Command::Queue(command) => command.run(global).await,
             Command::Workers => workers::run(global).await,
+            Command::Resources => resources::run(global).await,
             Command::Events(command) => command.run(global).await,
             Command::Key(command) => command.run(global).await,
             Command::Config(command) => command.run(global),

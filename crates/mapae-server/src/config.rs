@@ -22,7 +22,8 @@ use std::time::Duration;
 use mapae::handler::http::Body;
 use mapae::job::lease::Timing;
 use mapae::job::name::Kind;
-use mapae::job::resource::Amounts;
+use mapae::job::limit::{self, Limit, Rate};
+use mapae::job::resource::{Amounts, Needs};
 use mapae::job::retry::RetryPolicy;
 use mapae::store::contract::Retention;
 
@@ -42,7 +43,7 @@ pub struct Config {
     pub worker: Worker,
     pub rescan_after: Duration,
     pub kinds: BTreeMap<Kind, KindSettings>,
-    pub resources: Amounts,
+    pub resources: BTreeMap<String, Resource>,
     pub handlers: BTreeMap<Kind, Handler>,
     pub limits: Limits,
     pub retention: Retention,
@@ -84,7 +85,19 @@ pub enum Pattern {
 pub struct KindSettings {
     pub retry: RetryPolicy,
     pub timeout: Duration,
-    pub needs: Amounts,
+    pub needs: Needs,
+    /// Of all jobs of the kind together, over all workers.
+    pub whole: Limit,
+    /// Of each owner's jobs of the kind, over all workers.
+    pub per_owner: Limit,
+}
+
+/// What there is of a resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Resource {
+    pub limit: Limit,
+    /// Over all workers, not in each process.
+    pub global: bool,
 }
 
 /// A kind whose work an HTTP service does.
@@ -136,6 +149,31 @@ impl Config {
     /// The configuration of this process: its files and its environment, under these flags.
     pub fn load(file: Option<&Path>, flags: &[Flag]) -> Result<Self, Vec<ConfigError>> {
         Self::resolve(&Settings::of_process(file, flags)?)
+    }
+
+    /// What each worker process has of the resources that are its own.
+    pub fn capacity(&self) -> Amounts {
+        let own = self.resources.iter().filter(|(_, resource)| !resource.global);
+        own.filter_map(|(name, resource)| Some((name.as_str(), resource.limit.concurrent?))).collect()
+    }
+
+    /// How often each worker process may begin to use them.
+    pub fn rates(&self) -> BTreeMap<String, Rate> {
+        let own = self.resources.iter().filter(|(_, resource)| !resource.global);
+        own.filter_map(|(name, resource)| Some((name.clone(), resource.limit.rate?))).collect()
+    }
+
+    /// What holds over all workers.
+    pub fn limits(&self) -> limit::Limits {
+        let mut limits = limit::Limits::default();
+        for (name, resource) in self.resources.iter().filter(|(_, resource)| resource.global) {
+            limits.resource(name.as_str(), resource.limit);
+        }
+        for (kind, settings) in &self.kinds {
+            limits.kind(kind.clone(), settings.whole, settings.per_owner);
+            limits.need(kind.clone(), settings.needs.clone());
+        }
+        limits
     }
 
     /// What a job of this kind may cost.

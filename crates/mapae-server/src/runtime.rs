@@ -11,6 +11,7 @@ use mapae::broker::contract::{Broker, BrokerError};
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::Handlers;
 use mapae::handler::http::{NoClient, Service, ServicePlan};
+use mapae::job::limit::Limits;
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::store::contract::{Store, StoreError};
@@ -29,6 +30,8 @@ pub struct Runtime {
     pub window: Arc<Window>,
     pub accept: Accept,
     pub metrics: Arc<Metrics>,
+    /// What holds over all processes, as this one was told.
+    pub limits: Limits,
     slots: OnceLock<Slots>,
 }
 
@@ -115,9 +118,12 @@ impl Runtime {
         let broker = broker::open(&plan)?;
         let blobs = Blobs::open(config.files.reveal())?;
         let window = Arc::new(Window::new(config.broker.window));
+        // For whatever claims in this process, worker or not.
+        let limits = config.limits();
+        store.limit(limits.clone());
         let accept = Accept::new(store.clone(), broker.clone(), window.clone(), config.rescan_after);
         let metrics = Arc::default();
-        Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, slots: OnceLock::new() }))
+        Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, limits, slots: OnceLock::new() }))
     }
 
     /// As [`Runtime::open`], again and again while waiting may help. `told` hears of every failure.
@@ -178,7 +184,9 @@ impl Runtime {
             slots: config.worker.slots,
             prefetch: config.worker.prefetch,
             timing: config.worker.timing,
-            capacity: config.resources.clone(),
+            capacity: config.capacity(),
+            rates: config.rates(),
+            limits: config.limits(),
         };
         let handlers = handlers(config)?;
         let handle = worker::start(self.parts(), handlers, plan, stop).await?;

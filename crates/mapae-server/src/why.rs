@@ -1,8 +1,11 @@
 //! Why a job is not running, in words. A pure function over facts that somebody else collects.
 
 use mapae::job::State;
+use mapae::job::limit::{Gate, Limit, Stop};
 use mapae::job::record::Job;
 use mapae::job::timestamp::Timestamp;
+
+use crate::api::resources::show_rate;
 
 /// What is known about a waiting job's surroundings.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +15,8 @@ pub(crate) struct Facts {
     /// Workers alive, and those of them that run its kind.
     pub workers: usize,
     pub workers_of_kind: usize,
+    /// The gate over all workers that is closed to it, with what it lets through.
+    pub stop: Option<(Stop, Limit)>,
     /// The resource for which all workers of its kind wait.
     pub resource: Option<String>,
     /// Jobs before it in its lane, counted up to [`Facts::AHEAD_MAX`].
@@ -41,6 +46,9 @@ pub(crate) fn why_waiting(job: &Job, facts: &Facts) -> Option<String> {
             many => format!("None of the {many} workers runs the kind {}.", job.kind),
         });
     }
+    if let Some((stop, limit)) = &facts.stop {
+        return Some(at_a_gate(stop, limit, facts.now));
+    }
     if let Some(resource) = &facts.resource {
         return Some(format!("It waits for the resource {resource}."));
     }
@@ -51,6 +59,34 @@ pub(crate) fn why_waiting(job: &Job, facts: &Facts) -> Option<String> {
             Some(format!("A backlog of {} jobs or more is ahead of it.", Facts::AHEAD_MAX))
         }
         many => Some(format!("A backlog of {many} jobs is ahead of it.")),
+    }
+}
+
+fn at_a_gate(stop: &Stop, limit: &Limit, now: Timestamp) -> String {
+    let until = now + stop.again;
+    let kind = &stop.kind;
+    if stop.asked {
+        return format!("A service asked to be left alone: no job of the kind {kind} starts before {until}.");
+    }
+    let paced = limit.rate.filter(|_| stop.paced).map(show_rate);
+    let places = limit.concurrent.unwrap_or_default();
+    match (&stop.gate, paced) {
+        (Gate::Owner(_), Some(rate)) => {
+            format!("Its owner may start {rate} jobs of the kind {kind}: the next one not before {until}.")
+        }
+        (Gate::Owner(_), None) => {
+            format!("Its owner is at its limit: {places} of its jobs of the kind {kind} run at a time.")
+        }
+        (Gate::Kind(_), Some(rate)) => {
+            format!("Jobs of the kind {kind} start at {rate}: the next one not before {until}.")
+        }
+        (Gate::Kind(_), None) => format!("The kind {kind} is at its limit: {places} of its jobs run at a time."),
+        (Gate::Resource(name), Some(rate)) => {
+            format!("It waits for the resource {name}, which may be begun to be used at {rate}: not before {until}.")
+        }
+        (Gate::Resource(name), None) => {
+            format!("It waits for the resource {name}, of which there are {places} over all workers.")
+        }
     }
 }
 
@@ -72,6 +108,7 @@ fn not_due(job: &Job) -> String {
 mod tests {
     use std::time::Duration;
 
+    use mapae::job::limit::Rate;
     use mapae::job::name::{JobId, Kind, Owner, Priority};
     use mapae::job::retry::{Failure, RetryPolicy};
 
@@ -114,6 +151,15 @@ mod tests {
         let later = Job { due_at: job.due_at + Duration::from_secs(60), ..job.clone() };
         let backoff = Job { attempt: 2, failure: Some(Failure::retryable("ai-down", "x")), ..later.clone() };
         let running = Job { state: State::Running, ..job.clone() };
+        let at = |gate, paced| {
+            let kind = job.kind.clone();
+            let stop = Stop { gate, paced, ..Stop::asked(kind, Duration::from_secs(6)) };
+            let limit = Limit {
+                concurrent: Some(2),
+                rate: Some(Rate::new(10, Duration::from_secs(60))),
+            };
+            Facts { stop: Some((Stop { asked: false, ..stop }, limit)), ahead: 3, ..idle.clone() }
+        };
         let cases = [
             (&job, idle.clone(), None),
             (&running, Facts { lane_paused: true, ..idle.clone() }, None),
@@ -140,6 +186,29 @@ mod tests {
                 &job,
                 Facts { resource: Some("ai".into()), ahead: 3, ..idle.clone() },
                 Some("It waits for the resource ai."),
+            ),
+            (
+                &job,
+                at(Gate::Owner(job.kind.clone()), false),
+                Some("Its owner is at its limit: 2 of its jobs of the kind mail run at a time."),
+            ),
+            (
+                &job,
+                at(Gate::Owner(job.kind.clone()), true),
+                Some("Its owner may start 10/min jobs of the kind mail: the next one not before 2026-11-30T00:53:26.000Z."),
+            ),
+            (
+                &job,
+                at(Gate::Resource("ai".into()), false),
+                Some("It waits for the resource ai, of which there are 2 over all workers."),
+            ),
+            (
+                &job,
+                Facts {
+                    stop: Some((Stop::asked(job.kind.clone(), Duration::from_secs(6)), Limit::default())),
+                    ..idle.clone()
+                },
+                Some("A service asked to be left alone: no job of the kind mail starts before 2026-11-30T00:53:26.000Z."),
             ),
             (&job, Facts { ahead: 3, ..idle.clone() }, Some("A backlog of 3 jobs is ahead of it.")),
             (&job, Facts { ahead: 1000, ..idle }, Some("A backlog of 1000 jobs or more is ahead of it.")),

@@ -129,7 +129,9 @@ impl Accept {
         let now_due = job.run_at.is_none();
         let rows = self.broker.caps().source == Source::Rows;
         let again = if rows { self.rescan_after } else { UNCONFIRMED };
-        let turn = if now_due { self.window.take(&lane, &job.owner) } else { None };
+        // Whose owner may have to wait for itself is offered by a keeper, which looks at that.
+        let by_owner = self.store.limits().each_owner(&job.kind).is_some();
+        let turn = if now_due && !by_owner { self.window.take(&lane, &job.owner) } else { None };
         job.rung = turn.map(|turn| FirstRing { turn, again });
         let pointer = Pointer::new(job.id, job.owner.clone(), job.kind.clone(), 1, job.trace.clone());
 

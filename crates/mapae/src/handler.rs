@@ -49,7 +49,7 @@ pub use self::context::{Context, Journal, JournalError, Stopped};
 
 use crate::job::name::Kind;
 use crate::job::record::Output;
-use crate::job::resource::Amounts;
+use crate::job::resource::Needs;
 use crate::job::retry::{Failure, RetryPolicy};
 
 /// Does the work of one kind.
@@ -110,7 +110,8 @@ pub struct KindPlan {
     pub retry: RetryPolicy,
     /// After this a job is asked to stop, and [`KindPlan::GRACE`] later it is dropped.
     pub timeout: Duration,
-    pub needs: Amounts,
+    /// What a job takes of the resources while it runs.
+    pub needs: Needs,
 }
 
 impl KindPlan {
@@ -122,7 +123,7 @@ impl Default for KindPlan {
         Self {
             retry: RetryPolicy::default(),
             timeout: Duration::from_secs(30 * 60),
-            needs: Amounts::default(),
+            needs: Needs::default(),
         }
     }
 }

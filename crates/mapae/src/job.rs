@@ -24,6 +24,7 @@
 
 pub mod event;
 pub mod lease;
+pub mod limit;
 pub mod name;
 pub mod record;
 pub mod resource;

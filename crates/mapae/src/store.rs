@@ -3,6 +3,7 @@
 mod batch;
 pub mod contract;
 mod fault;
+mod limited;
 pub mod memory;
 mod postgres;
 mod row;

@@ -12,7 +12,9 @@ pub(crate) mod journal;
 pub mod readiness;
 mod run;
 pub mod slots;
+mod waits;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,12 +26,14 @@ use tracing::{error, info, warn};
 use self::heartbeat::{Heartbeat, Held, Pulse};
 use self::readiness::{Readiness, Signal};
 use self::slots::Slots;
+use self::waits::Waits;
 use crate::blob::Blobs;
 use crate::broker::contract::{Broker, Intake};
 use crate::handler::{Handlers, KindPlan, Stopped};
 use crate::job::lease::{Holder, Timing, UnsafeTiming};
 use crate::job::name::{Class, Lane};
-use crate::job::resource::Amounts;
+use crate::job::limit::{Gate, Limits, Rate};
+use crate::job::resource::{Amounts, Need, Room};
 use crate::metrics::Metrics;
 use crate::store::contract::{Join, JoinError, PATIENCE, Store, WorkerReport};
 
@@ -59,8 +63,12 @@ pub struct WorkerPlan {
     /// Pointers held beyond the slots, where the broker delivers pointers.
     pub prefetch: usize,
     pub timing: Timing,
-    /// What this process has of each named resource; one that is not named is not limited.
+    /// What this process has of each named resource; one that is not named is not limited here.
     pub capacity: Amounts,
+    /// How often jobs that need a resource may start in this process.
+    pub rates: BTreeMap<String, Rate>,
+    /// What holds over all processes. What the handlers' kinds need of it is added to that.
+    pub limits: Limits,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +92,9 @@ struct Worker {
     holder: Holder,
     slots: Slots,
     held: Held,
+    waits: Waits,
+    /// Resources of this process that only a claim can decide about: by a job's size, or by a rate.
+    sized: Vec<String>,
     readiness: watch::Sender<Readiness>,
     report: watch::Sender<WorkerReport>,
     intake: watch::Sender<Option<Arc<dyn Intake>>>,
@@ -109,17 +120,29 @@ pub async fn start(
         return Err(StartError::NoSlots);
     }
     let mut lanes = Vec::new();
+    let mut limits = plan.limits.clone();
+    let mut sized = Vec::new();
     for registered in handlers.iter() {
-        if let Some(resource) = plan.capacity.never_enough(&registered.plan.needs) {
+        let needs = &registered.plan.needs;
+        limits.need(registered.kind.clone(), needs.clone());
+        let by_size = |(name, need): &(&str, Need)| {
+            plan.rates.contains_key(*name) || need.per_byte > 0 && plan.capacity.get(name).is_some()
+        };
+        sized.extend(needs.iter().filter(by_size).map(|(name, _)| name.to_owned()));
+        let least = needs.of(0);
+        if let Some(resource) = plan.capacity.never_enough(&least).or_else(|| limits.never_enough(&least)) {
             return Err(StartError::NeverEnough {
                 kind: registered.kind.to_string(),
                 resource: resource.into(),
             });
         }
         for class in Class::ALL {
-            lanes.push((Lane { kind: registered.kind.clone(), class }, registered.plan.needs.clone()));
+            lanes.push((Lane { kind: registered.kind.clone(), class }, least.clone()));
         }
     }
+    sized.sort_unstable();
+    sized.dedup();
+    parts.store.limit(limits);
     let held = Held::default();
     let readiness = watch::Sender::new(Readiness::default());
     let report = watch::Sender::new(WorkerReport { phase: "starting".into(), ..WorkerReport::default() });
@@ -141,7 +164,7 @@ pub async fn start(
     let heartbeat = Heartbeat::start(pulse, join, give_up).await?;
     let holder = heartbeat.holder.clone();
     info!(worker = %holder, slots = plan.slots, kinds = lanes.len() / Class::ALL.len(), "worker started");
-    let slots = Slots::new(plan.slots, plan.capacity.clone());
+    let slots = Slots::new(plan.slots, plan.capacity.clone(), plan.rates.clone());
     let drain = CancellationToken::new();
     let worker = Arc::new(Worker {
         parts,
@@ -151,6 +174,8 @@ pub async fn start(
         holder,
         slots,
         held,
+        waits: Waits::default(),
+        sized,
         readiness,
         report,
         intake,
@@ -228,17 +253,26 @@ impl Worker {
 
     /// Brings the report that the next heartbeat carries up to date.
     fn tell(&self) {
+        let own = slots::waiting(&self.lanes, &self.slots.left());
+        let mut waiting = self.waits.now(own);
+        // What a kind may do at all is nobody's resource.
+        waiting.retain(|(_, what)| !matches!(Gate::parse(what), Some(Gate::Kind(_) | Gate::Owner(_))));
         let report = WorkerReport {
             heartbeat_ms: u64::try_from(self.plan.timing.heartbeat.as_millis()).unwrap_or(u64::MAX),
             phase: self.readiness.borrow().phase.as_str().into(),
             busy: u32::try_from(self.slots.busy()).unwrap_or(u32::MAX),
-            waiting: slots::waiting(&self.lanes, &self.slots.left()),
+            waiting,
         };
         self.report.send_if_modified(|known| {
             let news = *known != report;
             *known = report;
             news
         });
+    }
+
+    /// What a claim has to know of this process's own resources.
+    fn room(&self) -> Vec<Room> {
+        self.sized.iter().map(|name| self.slots.room(name)).collect()
     }
 
     /// Whether no lease is held within `patience`.

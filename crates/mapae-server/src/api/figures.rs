@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use mapae::broker::contract::{BrokerStats, Figure};
 use mapae::job::name::{Class, Lane};
-use mapae::store::contract::{LaneStats, Stats, StoreError, WorkerRow};
+use mapae::store::contract::{GateRow, LaneStats, Stats, StoreError, WorkerRow};
 use serde::Serialize;
 use tokio::sync::Mutex;
 use utoipa::ToSchema;
@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::auth::{Admin, Caller, JobsRead};
 use super::problem::{Problem, ProblemBody};
+use super::resources::ResourceBody;
 use crate::runtime::Runtime;
 
 /// How old a count may be.
@@ -37,6 +38,8 @@ pub(super) struct Counted {
     pub workers: Vec<WorkerRow>,
     /// What the broker tells of each lane. What it does not tell, or not in time, is not there.
     pub broker: Vec<(Lane, BrokerStats)>,
+    /// What holds over all workers, without single owners.
+    pub gates: Vec<GateRow>,
 }
 
 impl Counted {
@@ -70,7 +73,8 @@ async fn count(api: &Api, runtime: &Runtime) -> Result<Arc<Counted>, StoreError>
     let stats = runtime.store.stats().await?;
     let workers = runtime.store.workers().await?;
     let broker = broker_stats(api, runtime, &stats).await;
-    Ok(Arc::new(Counted { stats, workers, broker }))
+    let gates = runtime.store.gates(None).await?;
+    Ok(Arc::new(Counted { stats, workers, broker, gates }))
 }
 
 /// Of every lane or of none: a sum of some would be taken for that of all.
@@ -196,26 +200,8 @@ struct WaitingBody {
 }
 
 #[derive(Serialize, ToSchema)]
-#[schema(as = Resource)]
-pub(super) struct ResourceBody {
-    name: String,
-    /// What each worker process has to give; `null` where it is not limited.
-    limit: Option<u64>,
-    /// Per job of each kind that needs it.
-    #[schema(value_type = BTreeMap<String, u64>)]
-    needs: BTreeMap<String, u64>,
-    /// Kinds that wait for it now, on any worker.
-    waiting: Vec<String>,
-}
-
-#[derive(Serialize, ToSchema)]
 pub(super) struct WorkerList {
     items: Vec<WorkerBody>,
-}
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct ResourceList {
-    items: Vec<ResourceBody>,
 }
 
 /// Counts of the whole runtime, without owners.
@@ -257,7 +243,7 @@ pub(super) async fn stats(
             slots: counted.workers.iter().map(|row| u64::from(row.slots)).sum(),
             busy: counted.workers.iter().map(|row| u64::from(row.report.busy)).sum(),
         },
-        resources: resource_bodies(&api, &counted.workers),
+        resources: super::resources::bodies(&api, &counted),
     }))
 }
 
@@ -269,19 +255,6 @@ pub(super) async fn stats(
 pub(super) async fn workers(caller: Caller<Admin>) -> Result<axum::Json<WorkerList>, Problem> {
     let rows = caller.runtime.store.workers().await?;
     Ok(axum::Json(WorkerList { items: rows.iter().map(worker_body).collect() }))
-}
-
-/// The resources that jobs need and workers have.
-#[utoipa::path(
-    get, path = "/v1/resources", tag = "runtime", security(("key" = ["jobs:read"])),
-    responses((status = 200, body = ResourceList), (status = "default", body = ProblemBody)),
-)]
-pub(super) async fn resources(
-    State(api): State<Api>,
-    caller: Caller<JobsRead>,
-) -> Result<axum::Json<ResourceList>, Problem> {
-    let counted = api.figures.get(&api, &caller.runtime).await?;
-    Ok(axum::Json(ResourceList { items: resource_bodies(&api, &counted.workers) }))
 }
 
 /// The lanes that have jobs, and those of every kind this server knows, in order.
@@ -329,33 +302,4 @@ fn worker_body(row: &WorkerRow) -> WorkerBody {
         started_at: row.started_at.to_string(),
         seen_at: row.seen_at.to_string(),
     }
-}
-
-fn resource_bodies(api: &Api, workers: &[WorkerRow]) -> Vec<ResourceBody> {
-    let mut names: Vec<&str> = api.config.resources.iter().map(|(name, _)| name).collect();
-    names.extend(api.config.kinds.values().flat_map(|kind| kind.needs.iter()).map(|(name, _)| name));
-    names.sort_unstable();
-    names.dedup();
-    let waiting = |name: &str| {
-        let all = workers.iter().flat_map(|row| &row.report.waiting);
-        let mut kinds: Vec<String> =
-            all.filter(|(_, resource)| resource == name).map(|(kind, _)| kind.to_string()).collect();
-        kinds.sort_unstable();
-        kinds.dedup();
-        kinds
-    };
-    names
-        .into_iter()
-        .map(|name| ResourceBody {
-            name: name.to_owned(),
-            limit: api.config.resources.get(name),
-            needs: api
-                .config
-                .kinds
-                .iter()
-                .filter_map(|(kind, settings)| Some((kind.to_string(), settings.needs.get(name)?)))
-                .collect(),
-            waiting: waiting(name),
-        })
-        .collect()
 }

@@ -4,8 +4,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use mapae::job::State;
 use mapae::job::event::{Event, Position};
+use mapae::job::limit::{Ledger, Limit, Stop};
 use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::Job;
+use mapae::job::timestamp::Timestamp;
 use mapae::store::contract::{ControlError, EventFilter, Found, JobFilter, Page, Scope, WorkerRow};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -225,8 +227,23 @@ async fn facts(runtime: &Runtime, job: &Job) -> Result<Facts, Problem> {
     };
     let waiting: Vec<String> = of_kind.iter().filter_map(|row| waits(row)).collect();
     facts.resource = waiting.first().filter(|_| waiting.len() == of_kind.len()).cloned();
+    facts.stop = stop(runtime, job, facts.now).await?;
     facts.ahead = store.ahead(job, Facts::AHEAD_MAX).await?;
     Ok(facts)
+}
+
+/// The gate over all workers that would be closed to the job if it were claimed now.
+async fn stop(runtime: &Runtime, job: &Job, now: Timestamp) -> Result<Option<(Stop, Limit)>, Problem> {
+    let rows = runtime.store.gates(Some(&job.owner)).await?;
+    let accounts = rows.into_iter().map(|row| ((row.gate, row.owner), row.account)).collect();
+    let tolls = runtime.limits.tolls(&job.kind, &[]);
+    let bytes = job.source.as_ref().map_or(0, |source| source.bytes);
+    let stop = Ledger::new(now, accounts, &[]).admit(&job.kind, &tolls, &job.owner, bytes).err();
+    Ok(stop.map(|stop| {
+        let toll = tolls.iter().find(|toll| toll.gate == stop.gate);
+        let limit = toll.map_or(Limit::default(), |toll| toll.limit);
+        (stop, limit)
+    }))
 }
 
 /// A pending job is cancelled; a running one is asked to stop.

@@ -8,7 +8,10 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use mapae::broker::contract::BrokerStats;
+use mapae::job::limit::Gate;
 use mapae::metrics::{BUCKETS, Times};
+use mapae::store::contract::GateRow;
+use mapae::worker::slots::Slots;
 
 use super::Api;
 use super::auth::{Caller, JobsRead};
@@ -38,7 +41,7 @@ const TIMINGS: &[(&str, &[&str], &str)] = &[
     ("mapae_job_wait_seconds", &["kind"], "From due to started."),
     ("mapae_job_run_seconds", &["kind"], "From started to settled."),
     ("mapae_stage_seconds", &["kind", "stage"], "One stage of a job."),
-    ("mapae_resource_wait_seconds", &["resource"], "Waiting for a resource."),
+    ("mapae_resource_wait_seconds", &["resource"], "How long jobs that were due waited for a resource, or for a limit of their kind."),
 ];
 
 /// Metrics of this process and gauges of the runtime.
@@ -91,14 +94,6 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
     if let Some(slots) = runtime.slots() {
         page.gauge("mapae_worker_slots", "Jobs that this process runs at a time.", slots.total() as f64);
         page.gauge("mapae_worker_slots_busy", "Jobs running in this process.", slots.busy() as f64);
-        page.head("mapae_resource_in_use", "gauge", "What running jobs hold of a resource, in this process.");
-        for (name, used, _) in slots.in_use() {
-            page.line("mapae_resource_in_use", &[("resource", &name)], used as f64);
-        }
-        page.head("mapae_resource_limit", "gauge", "What this process has of a resource.");
-        for (name, _, limit) in slots.in_use() {
-            page.line("mapae_resource_limit", &[("resource", &name)], limit as f64);
-        }
         let ready = api.health.worker_unready().is_none();
         page.gauge(
             "mapae_worker_ready",
@@ -107,7 +102,9 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
         );
     }
     // Counters are shown whether or not the database answers.
-    let Ok(counted) = api.figures.get(api, runtime).await else { return };
+    let counted = api.figures.get(api, runtime).await;
+    resources(runtime, page, counted.as_ref().map_or(&[], |counted| &counted.gates));
+    let Ok(counted) = counted else { return };
     let stats = &counted.stats;
     page.head("mapae_jobs", "gauge", "Jobs by state.");
     for (state, count) in &stats.states {
@@ -154,6 +151,26 @@ const BROKER: &[BrokerFigure] = &[
         Some(stats.deliveries_max?.value as f64)
     }),
 ];
+/// What there is of each resource and what is in use: of this process's own, and of those of all together.
+fn resources(runtime: &Runtime, page: &mut Page, gates: &[GateRow]) {
+    let own = runtime.slots().map(Slots::in_use).unwrap_or_default();
+    let own = own.iter().map(|(name, used, all)| ("process", name.as_str(), *used, *all));
+    let in_use = |name: &str| {
+        let of = |row: &&GateRow| matches!(&row.gate, Gate::Resource(known) if known == name);
+        gates.iter().find(of).map_or(0, |row| row.account.in_use)
+    };
+    let global = runtime.limits.resources();
+    let global = global.filter_map(|(name, limit)| Some(("global", name, in_use(name), limit.concurrent?)));
+    let all: Vec<_> = own.chain(global).collect();
+    page.head("mapae_resource_in_use", "gauge", "What running jobs hold of a resource: in this process, or over all.");
+    for (scope, name, used, _) in &all {
+        page.line("mapae_resource_in_use", &[("resource", name), ("scope", scope)], *used as f64);
+    }
+    page.head("mapae_resource_limit", "gauge", "What there is of a resource: in this process, or over all.");
+    for (scope, name, _, limit) in &all {
+        page.line("mapae_resource_limit", &[("resource", name), ("scope", scope)], *limit as f64);
+    }
+}
 
 /// What the broker can tell; what it cannot is left out, never made up.
 fn broker(page: &mut Page, counted: &Counted) {

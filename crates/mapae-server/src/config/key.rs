@@ -35,6 +35,7 @@ const fn secret(
 
 const TIME: &str = "a time such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"7d\"";
 const SIZE: &str = "a size such as \"512MiB\", \"2GB\" or a number of bytes";
+const RATE: &str = "a number in a time, such as \"300/min\", \"10/s\", \"5/10s\" or \"1000/d\"";
 const BACKOFF: &str = "the first wait and the longest, such as \"2s..10m\"";
 
 pub const KEYS: &[Key] = &[
@@ -114,14 +115,27 @@ pub const KEYS: &[Key] = &[
     key(
         "kind.*.needs",
         Some("{}"),
-        "a table of resources, such as { memory = \"512MiB\", convert = 1 }",
-        "What a job of this kind takes of the resources while it runs.",
+        "a table of resources, such as { memory = \"64MiB + 8 * bytes\", convert = 1 }",
+        "What a job of this kind takes of the resources while it runs; bytes are those of its file.",
+    ),
+    key(
+        "kind.*.concurrent",
+        None,
+        "a number of at least 1",
+        "How many jobs of this kind run at the same time, over all workers.",
+    ),
+    key("kind.*.rate", None, RATE, "How many jobs of this kind start in a time, over all workers."),
+    key(
+        "kind.*.per_owner",
+        None,
+        "a table such as { concurrent = 2, rate = \"10/min\", burst = 1 }",
+        "How many jobs of this kind run and start for each owner, over all workers.",
     ),
     key(
         "resource.*",
         None,
-        "a size or a number, such as \"4GiB\" or 8, or { concurrent = 8 }",
-        "How much of a resource each worker process has to give.",
+        "a size or a number, such as \"4GiB\" or 8, or a table such as { concurrent = 8, rate = \"300/min\", burst = 5, scope = \"global\" }",
+        "How much of a resource there is and how often it may be begun to be used: in each worker process, or with scope \"global\" over all of them.",
     ),
     secret(
         "handler.*.url",

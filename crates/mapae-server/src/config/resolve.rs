@@ -7,7 +7,8 @@ use std::time::Duration;
 use mapae::handler::http::Body;
 use mapae::job::lease::Timing;
 use mapae::job::name::Kind;
-use mapae::job::resource::Amounts;
+use mapae::job::limit::Limit;
+use mapae::job::resource::Needs;
 use mapae::job::retry::RetryPolicy;
 use mapae::store::contract::Retention;
 use toml::Value;
@@ -17,7 +18,10 @@ use super::key;
 use super::layer::{Setting, Settings, default_value};
 use super::secret::Address;
 use super::value;
-use super::{Broker, Config, Handler, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Worker};
+use super::nearest::nearest;
+use super::{
+    Broker, Config, Handler, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Resource, Worker,
+};
 
 /// Largest secret file that is read.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
@@ -108,8 +112,15 @@ impl Reader<'_> {
             let attempts = self.at(at("attempts"), attempts);
             let backoff = self.at(at("backoff"), value::backoff);
             let timeout = self.at(at("timeout"), positive_duration);
-            let needs = self.at(at("needs"), amounts);
-            kinds.insert(kind, KindSettings { retry: RetryPolicy { attempts, backoff }, timeout, needs });
+            let needs = self.at(at("needs"), needs);
+            let whole = Limit {
+                concurrent: self.optional(at("concurrent"), at_least_one),
+                rate: self.optional(at("rate"), value::rate),
+            };
+            let known = self.names_known(&at("per_owner"), &["concurrent", "rate", "burst"]);
+            let per_owner = known.then(|| self.optional(at("per_owner"), limit)).flatten().unwrap_or_default();
+            let retry = RetryPolicy { attempts, backoff };
+            kinds.insert(kind, KindSettings { retry, timeout, needs, whole, per_owner });
         }
         kinds
     }
@@ -151,14 +162,34 @@ impl Reader<'_> {
         handlers
     }
 
-    fn resources(&mut self) -> Amounts {
-        let mut amounts = Amounts::default();
+    fn resources(&mut self) -> BTreeMap<String, Resource> {
+        let mut resources = BTreeMap::new();
         for name in self.settings.names_below("resource") {
-            if let Some(amount) = self.optional(vec!["resource".into(), name.into()], resource) {
-                amounts.set(name, amount);
+            let path = vec!["resource".to_owned(), name.to_owned()];
+            if !self.names_known(&path, &["concurrent", "rate", "burst", "scope"]) {
+                continue;
+            }
+            if let Some(resource) = self.optional(path, resource) {
+                resources.insert(name.to_owned(), resource);
             }
         }
-        amounts
+        resources
+    }
+
+    /// Whether the value at `path`, where it is a table, has only these names. Each other one is a mistake.
+    fn names_known(&mut self, path: &[String], names: &[&str]) -> bool {
+        let Some(setting) = self.settings.get(path) else { return true };
+        let Value::Table(table) = &setting.value else { return true };
+        let unknown: Vec<&String> = table.keys().filter(|name| !names.contains(&name.as_str())).collect();
+        for name in &unknown {
+            let below = |name: &str| key::show(&[path, &[name.to_owned()]].concat());
+            self.errors.push(ConfigError::Unknown {
+                key: below(name),
+                origin: setting.origin.clone(),
+                nearest: nearest(name, names.iter().copied()).map(below),
+            });
+        }
+        unknown.is_empty()
     }
 
     /// What is right by itself and wrong together.
@@ -167,13 +198,16 @@ impl Reader<'_> {
             self.errors.push(unsafe_timing.into());
         }
         for (kind, settings) in &config.kinds {
-            if let Some(resource) = config.resources.never_enough(&settings.needs) {
-                self.errors.push(ConfigError::NeverEnough {
-                    kind: kind.to_string(),
-                    resource: resource.to_owned(),
-                    needs: settings.needs.get(resource).unwrap_or_default(),
-                    all: config.resources.get(resource).unwrap_or_default(),
-                });
+            for (name, need) in settings.needs.iter() {
+                let all = config.resources.get(name).and_then(|resource| resource.limit.concurrent);
+                if let Some(all) = all.filter(|all| *all < need.base) {
+                    self.errors.push(ConfigError::NeverEnough {
+                        kind: kind.to_string(),
+                        resource: name.to_owned(),
+                        needs: need.base,
+                        all,
+                    });
+                }
             }
         }
     }
@@ -311,16 +345,45 @@ fn retry(value: &Value) -> Option<RetryPolicy> {
     Some(policy)
 }
 
-fn amounts(value: &Value) -> Option<Amounts> {
+fn needs(value: &Value) -> Option<Needs> {
     let table = value.as_table()?;
-    table.iter().map(|(name, value)| Some((name.clone(), value::size(value)?))).collect()
+    table.iter().map(|(name, value)| Some((name.clone(), value::need(value)?))).collect()
 }
 
-/// A number, a size, or a table with `concurrent`. Rates and global scope are of a later version.
-fn resource(value: &Value) -> Option<u64> {
-    match value {
-        Value::Table(table) if table.len() == 1 => value::count(table.get("concurrent")?),
-        Value::Table(_) => None,
-        other => value::size(other),
+fn at_least_one(value: &Value) -> Option<u64> {
+    value::size(value).filter(|count| *count > 0)
+}
+
+/// What `concurrent`, `rate` and `burst` of a table say. At least one of the first two is there.
+fn limit(value: &Value) -> Option<Limit> {
+    let table = value.as_table()?;
+    let concurrent = table.get("concurrent").map(|value| at_least_one(value).ok_or(()));
+    let rate = table.get("rate").map(|value| value::rate(value).ok_or(()));
+    let burst = table.get("burst").map(|value| at_least_one(value).ok_or(()));
+    let (concurrent, mut rate) = (concurrent.transpose().ok()?, rate.transpose().ok()?);
+    match (burst.transpose().ok()?, &mut rate) {
+        (Some(burst), Some(rate)) => rate.burst = burst.min(rate.starts),
+        // There is nothing that it could be a burst of.
+        (Some(_), None) => return None,
+        (None, _) => {}
     }
+    Some(Limit { concurrent, rate }).filter(|limit| !limit.is_none())
+}
+
+/// A number, a size, or a table with what is limited and where.
+fn resource(value: &Value) -> Option<Resource> {
+    let Value::Table(table) = value else {
+        // A resource of which there is none may be written: whoever needs it is told.
+        let limit = Limit { concurrent: Some(value::size(value)?), rate: None };
+        return Some(Resource { limit, global: false });
+    };
+    let global = match table.get("scope") {
+        None => false,
+        Some(scope) => match scope.as_str()? {
+            "process" => false,
+            "global" => true,
+            _ => return None,
+        },
+    };
+    Some(Resource { limit: limit(value)?, global })
 }

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use mapae::job::limit::Rate;
+use mapae::job::resource::Need;
 use mapae::job::retry::Backoff;
 use toml::Value;
 
@@ -107,6 +109,37 @@ pub(super) fn backoff(value: &Value) -> Option<Backoff> {
     (backoff.first <= backoff.max && !backoff.max.is_zero()).then_some(backoff)
 }
 
+/// `300/min`, `10/s`, `5/10s`.
+pub(super) fn rate(value: &Value) -> Option<Rate> {
+    let (starts, per) = value.as_str()?.split_once('/')?;
+    let per = match per.trim() {
+        "s" | "sec" | "second" => Duration::from_secs(1),
+        "m" | "min" | "minute" => Duration::from_secs(60),
+        "h" | "hour" => Duration::from_secs(3600),
+        "d" | "day" => Duration::from_secs(86_400),
+        other => parse_duration(other).filter(|per| !per.is_zero())?,
+    };
+    let starts = starts.trim().parse().ok().filter(|starts| (1..=1_000_000_000).contains(starts))?;
+    Some(Rate::new(starts, per))
+}
+
+/// `1`, `512MiB`, `64MiB + 8 * bytes`.
+pub(super) fn need(value: &Value) -> Option<Need> {
+    let Value::String(text) = value else { return size(value).map(Need::fixed) };
+    let mut need = Need::default();
+    for term in text.split('+') {
+        let factors: Vec<&str> = term.split('*').map(str::trim).collect();
+        let (sum, amount) = match factors[..] {
+            ["bytes"] => (&mut need.per_byte, 1),
+            [times, "bytes"] | ["bytes", times] => (&mut need.per_byte, times.parse().ok()?),
+            [amount] => (&mut need.base, parse_size(amount)?),
+            _ => return None,
+        };
+        *sum = sum.checked_add(amount)?;
+    }
+    Some(need)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +186,47 @@ mod tests {
         for (text, bytes) in cases {
             assert_eq!(parse_size(text), bytes, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_rate_is_a_number_in_a_time() {
+        let read = |text: &str| rate(&Value::String(text.into())).map(|rate| (rate.starts, rate.per.as_secs()));
+        let cases = [
+            ("300/min", Some((300, 60))),
+            ("10 / s", Some((10, 1))),
+            ("5/10s", Some((5, 10))),
+            ("1/h", Some((1, 3600))),
+            ("0/min", None),
+            ("300", None),
+            ("300/fortnight", None),
+            ("-1/s", None),
+            ("1/0s", None),
+        ];
+        for (text, found) in cases {
+            assert_eq!(read(text), found, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_need_is_an_amount_and_so_much_for_each_byte() {
+        let read = |text: &str| need(&Value::String(text.into())).map(|need| (need.base, need.per_byte));
+        let cases = [
+            ("512MiB", Some((512 << 20, 0))),
+            ("64MiB + 8 * bytes", Some((64 << 20, 8))),
+            ("bytes*2+1", Some((1, 2))),
+            ("bytes", Some((0, 1))),
+            ("bytes + bytes", Some((0, 2))),
+            ("8 * pages", None),
+            ("64MiB - bytes", None),
+            ("1.5 * bytes", None),
+            ("", None),
+            ("+", None),
+            ("99999999999999999999 * bytes", None),
+        ];
+        for (text, found) in cases {
+            assert_eq!(read(text), found, "{text:?}");
+        }
+        assert_eq!(need(&Value::Integer(3)), Some(Need::fixed(3)));
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn the_example_of_the_design_is_a_configuration() {
         needs = { memory = "512MiB", ai = 1 }
         [resource]
         memory = "4GiB"
-        ai = { concurrent = 8 }
+        ai = { concurrent = 8, rate = "300/min", scope = "global" }
         [handler."context.process"]
         url = "http://ai:8000/internal/v1/context/process"
         body = "raw"
@@ -67,8 +67,10 @@ fn the_example_of_the_design_is_a_configuration() {
     )
     .unwrap();
     assert_eq!(config.worker.name, None);
-    assert_eq!(config.resources.get("memory"), Some(4 << 30));
-    assert_eq!(config.resources.get("ai"), Some(8));
+    assert_eq!(config.capacity().get("memory"), Some(4 << 30));
+    let limits = config.limits();
+    let [(name, ai)] = <[_; 1]>::try_from(limits.resources().collect::<Vec<_>>()).unwrap();
+    assert_eq!((name, ai.concurrent, ai.rate.unwrap().starts), ("ai", Some(8), 300));
     let kind = "context.process".parse().unwrap();
     assert_eq!(config.retry(&kind).attempts, 3);
 }
@@ -156,7 +158,63 @@ fn what_this_version_does_not_do_is_refused_not_ignored() {
         let errors = load(file).unwrap_err();
         assert!(errors.iter().any(|error| error.contains("is not in this version")), "{file:?}: {errors:?}");
     }
-    assert!(load("[resource]\nai = { concurrent = 8, rate = \"300/min\" }").is_err());
+}
+
+#[test]
+fn limits_are_read_as_they_are_written_in_the_reference() {
+    let config = load(
+        r#"
+        [resource]
+        ai     = { concurrent = 8, rate = "300/min", burst = 20, scope = "global" }
+        memory = "4GiB"
+        vendor = { rate = "10/s" }
+        [kind."document.analyze"]
+        needs      = { memory = "64MiB + 8 * bytes", ai = 1 }
+        concurrent = 20
+        rate       = "100/min"
+        per_owner  = { concurrent = 2, rate = "10/min" }
+        "#,
+    )
+    .unwrap();
+    let kind = &config.kinds.values().next().unwrap();
+    assert_eq!((kind.whole.concurrent, kind.whole.rate.unwrap().starts), (Some(20), 100));
+    assert_eq!((kind.per_owner.concurrent, kind.per_owner.rate.unwrap().starts), (Some(2), 10));
+    let memory = kind.needs.get("memory").unwrap();
+    assert_eq!((memory.base, memory.per_byte), (64 << 20, 8));
+    assert_eq!((config.rates()["vendor"].starts, config.capacity().get("vendor")), (10, None));
+    assert!(config.limits().resources().all(|(name, limit)| name == "ai" && limit.rate.unwrap().burst == 20));
+}
+
+#[test]
+fn every_mistake_in_limits_is_told_at_once_with_the_nearest_name() {
+    let nearest = load("[kind.b]\nper_ownr = { concurrent = 1 }").unwrap_err();
+    assert!(nearest[0].contains("did you mean kind.b.per_owner?"), "{nearest:?}");
+    let errors = load(
+        r#"
+        [resource]
+        ai = { concurent = 8, scope = "global" }
+        gpu = { concurrent = 8, scope = "everywhere" }
+        disk = { burst = 3 }
+        [kind.a]
+        rate = "many"
+        concurrent = 0
+        needs = { memory = "8 * pages" }
+        per_owner = { rat = "1/s" }
+        "#,
+    )
+    .unwrap_err()
+    .join("\n");
+    for words in [
+        "did you mean resource.ai.concurrent?",
+        "resource.gpu (",
+        "resource.disk (",
+        "kind.a.rate (",
+        "kind.a.concurrent (",
+        "kind.a.needs (",
+        "did you mean kind.a.per_owner.rate?",
+    ] {
+        assert!(errors.contains(words), "{words}: {errors}");
+    }
 }
 
 #[test]
@@ -170,6 +228,8 @@ fn a_kind_that_could_never_start_is_refused() {
     let errors =
         load("[kind.big]\nneeds = { memory = \"8GiB\" }\n[resource]\nmemory = \"4GiB\"").unwrap_err();
     assert!(errors[0].contains("big") && errors[0].contains("memory"), "{errors:?}");
+    let global = "[kind.big]\nneeds = { ai = 9 }\n[resource]\nai = { concurrent = 8, scope = \"global\" }";
+    assert!(load(global).unwrap_err()[0].contains("asks for 9 of ai"));
 }
 
 #[test]

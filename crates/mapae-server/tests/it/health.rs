@@ -71,7 +71,10 @@ async fn figures_have_every_key_from_the_first_moment() {
     let resources = site.get(&key, "/v1/resources").await.json();
     assert_eq!(
         resources["items"][0],
-        json!({ "name": "ai", "limit": 8, "needs": { "mail.send": 2 }, "waiting": [] })
+        json!({
+            "name": "ai", "scope": "process", "limit": 8, "in_use": null, "rate": null, "shut_until": null,
+            "needs": { "mail.send": 2 }, "waiting": []
+        })
     );
     assert_eq!(site.get(&key, "/v1/workers").await.json(), json!({ "items": [] }));
 }

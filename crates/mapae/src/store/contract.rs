@@ -1,7 +1,8 @@
 //! What a store promises. Each doc comment says what is true once the call has returned.
 //!
 //! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`] and [`Tidy`]
-//! the keeper's, [`View`] the reader's, [`Control`] that of people and of accepting. A store is all five.
+//! the keeper's, [`View`] the reader's, [`Control`] that of people and of accepting; [`Gates`] is what holds
+//! between all of them. A store is all six.
 //!
 //! | rule | |
 //! |---|---|
@@ -16,6 +17,7 @@
 //! or token the store says which.
 
 mod control;
+mod gate;
 mod keep;
 mod run;
 mod tidy;
@@ -26,9 +28,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
+pub use self::gate::{GateRow, Gates};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
 pub use self::run::{
-    Beat, Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
+    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
 };
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
 pub use self::view::{EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Stats, View, WorkerRow};
@@ -41,7 +44,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where jobs live.
 #[async_trait]
-pub trait Store: Run + Keep + Tidy + View + Control + Send + Sync + 'static {
+pub trait Store: Run + Keep + Tidy + View + Control + Gates + Send + Sync + 'static {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;
 

@@ -7,6 +7,7 @@
 //! Not for work that matters, and not for much of it: what the others find by an index is scanned here.
 
 mod control;
+mod gate;
 mod keep;
 mod run;
 mod tidy;
@@ -21,6 +22,8 @@ use uuid::Uuid;
 
 use super::contract::{Garbage, KeyRecord, Schema, Scope, Store, StoreError, WorkerRow};
 use crate::job::event::{Event, EventKind, Position};
+use crate::job::lease::Token;
+use crate::job::limit::{Account, Key, Limits, Share};
 use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
@@ -76,7 +79,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 2, known: 2 })
+        Ok(Schema { found: 3, known: 3 })
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {
@@ -101,6 +104,10 @@ struct Tables {
     garbage: Vec<Garbage>,
     keys: Vec<([u8; 32], KeyRecord)>,
     events_told: u64,
+    limits: Arc<Limits>,
+    /// What of a gate is more than its shares.
+    gates: BTreeMap<Key, Account>,
+    shares: HashMap<Token, Vec<Share>>,
 }
 
 struct Submission {

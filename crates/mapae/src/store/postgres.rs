@@ -9,6 +9,7 @@
 mod absence;
 mod ask;
 mod control;
+mod gate;
 mod keep;
 mod member;
 #[cfg(feature = "faults")]
@@ -19,7 +20,7 @@ mod tidy;
 mod view;
 
 use std::str::FromStr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,6 +33,7 @@ use super::batch::Batcher;
 use super::contract::{Accepted, PATIENCE, Schema, SettleError, Settlement, Store, StoreError};
 use super::row::job_row;
 use crate::job::State;
+use crate::job::limit::Limits;
 use crate::job::record::{Job, NewJob};
 use crate::job::timestamp::Timestamp;
 
@@ -52,6 +54,7 @@ const ACQUIRE: Duration = Duration::from_secs(3);
 pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (1, include_str!("../../migrations/postgres/0001_jobs.sql")),
     (2, include_str!("../../migrations/postgres/0002_assignee.sql")),
+    (3, include_str!("../../migrations/postgres/0003_resources.sql")),
 ];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.
@@ -80,6 +83,7 @@ pub struct Postgres {
     options: PgConnectOptions,
     outbox: bool,
     absences: Arc<Mutex<Absences>>,
+    limits: Arc<RwLock<Arc<Limits>>>,
     accepts: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     /// Apart, because a key may be held by a transaction that is still open.
     keyed: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
@@ -134,6 +138,7 @@ impl Postgres {
             options,
             outbox,
             absences: Arc::default(),
+            limits: Arc::default(),
         })
     }
 

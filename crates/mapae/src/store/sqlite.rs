@@ -9,6 +9,7 @@
 //! one JSON array and read by `json_each`, ids in it as hexadecimal: what `unnest` is there.
 
 mod control;
+mod gate;
 mod keep;
 mod member;
 #[cfg(feature = "faults")]
@@ -21,6 +22,7 @@ mod writer;
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -36,6 +38,7 @@ use self::presence::Presence;
 use self::writer::{Transaction, Writer};
 use super::contract::{AcceptError, Accepted, PATIENCE, Schema, Store, StoreError};
 use super::row::job_row;
+use crate::job::limit::Limits;
 use crate::job::record::{Job, NewJob};
 use crate::job::timestamp::Timestamp;
 
@@ -51,6 +54,7 @@ const BUSY: Duration = Duration::from_secs(5);
 pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (1, include_str!("../../migrations/sqlite/0001_jobs.sql")),
     (2, include_str!("../../migrations/sqlite/0002_assignee.sql")),
+    (3, include_str!("../../migrations/sqlite/0003_resources.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
@@ -83,6 +87,7 @@ pub struct Sqlite {
     options: SqliteConnectOptions,
     presence: Presence,
     outbox: bool,
+    limits: Arc<RwLock<Arc<Limits>>>,
 }
 
 impl Sqlite {
@@ -111,6 +116,7 @@ impl Sqlite {
             options,
             presence: if in_memory { Presence::memory() } else { Presence::beside(&file) },
             outbox,
+            limits: Arc::default(),
         })
     }
 

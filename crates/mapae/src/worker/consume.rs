@@ -13,10 +13,11 @@ use crate::broker::contract::{
     BrokerError, Delivery, Intake, IntakePlan, Pointer, Receipt, Settle, Settling, Source,
 };
 use crate::fault::{self, Point};
+use crate::job::limit::Stop;
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::resource::Amounts;
 use crate::job::rota::Rota;
-use crate::store::contract::{Claim, Holding, StoreError};
+use crate::store::contract::{Claim, Claimed, Holding, StoreError};
 
 /// How many orphans one look takes.
 const ORPHANS_MAX: usize = 100;
@@ -82,9 +83,14 @@ async fn rows(
         }
         fault::at(Point::ClaimAsked);
         let asked = Instant::now();
-        let claim = worker.parts.store.claim_rung(&worker.holder, &quotas, free, worker.plan.timing.lease);
+        let (lease, room) = (worker.plan.timing.lease, worker.room());
+        let claim = worker.parts.store.claim_lanes(&worker.holder, &quotas, free, lease, &room);
         match claim.await {
-            Ok(holdings) => {
+            Ok(Claimed { holdings, stops }) => {
+                worker.waits.told(quotas.iter().map(|quota| &quota.lane.kind), &stops);
+                if !stops.is_empty() {
+                    worker.tell();
+                }
                 worker.signal(Signal::ReadOk);
                 let none = holdings.is_empty();
                 if !none {
@@ -106,10 +112,13 @@ async fn rows(
                 rota.first(others);
                 if none && all_asked {
                     asked_lanes.clear();
+                    let wait = worker.waits.next(IDLE_WAIT);
                     let rung_or_freed = async {
                         tokio::select! {
-                            _ = intake.next(free, &[], IDLE_WAIT) => {}
+                            _ = intake.next(free, &[], wait) => {}
                             () = worker.slots.freed() => {}
+                            // A share goes back when its job is settled, after its slot.
+                            () = worker.held.released(), if wait < IDLE_WAIT => worker.waits.freed(),
                         }
                     };
                     let _ = worker.drain.run_until_cancelled(rung_or_freed).await;
@@ -144,7 +153,7 @@ async fn pointers(
             let given_back = async {
                 tokio::select! {
                     () = worker.slots.freed() => {}
-                    () = worker.held.released() => {}
+                    () = worker.held.released() => worker.waits.freed(),
                     () = tokio::time::sleep(IDLE_WAIT) => {}
                 }
             };
@@ -157,10 +166,15 @@ async fn pointers(
             Some(intake.orphans(room.min(ORPHANS_MAX)).await)
         } else {
             let shut = shut(worker, waiting);
+            let wait = worker.waits.next(IDLE_WAIT);
             // Reading is cancel-safe, so a slot given back meanwhile starts what waits at once.
             tokio::select! {
-                read = intake.next(room, &shut, IDLE_WAIT) => Some(read),
+                read = intake.next(room, &shut, wait) => Some(read),
                 () = worker.slots.freed(), if !waiting.is_empty() => None,
+                () = worker.held.released(), if wait < IDLE_WAIT => {
+                    worker.waits.freed();
+                    None
+                }
                 () = worker.drain.cancelled() => None,
             }
         };
@@ -191,7 +205,10 @@ async fn pointers(
 async fn spare(worker: &Worker, intake: &Arc<dyn Intake>, waiting: &mut VecDeque<Delivery>) {
     let shut = shut(worker, waiting);
     let waits = |delivery: &Delivery| match &delivery.pointer {
-        Ok(pointer) => shut.iter().any(|lane| lane.kind == pointer.kind),
+        Ok(pointer) => {
+            shut.iter().any(|lane| lane.kind == pointer.kind)
+                || worker.waits.holds(&pointer.kind, &pointer.owner)
+        }
         Err(_) => false,
     };
     let (mut kept, mut too_many) = (0, Vec::new());
@@ -214,7 +231,8 @@ fn shut(worker: &Worker, waiting: &VecDeque<Delivery>) -> Vec<Lane> {
     let left = worker.slots.left();
     let waits = |lane: &Lane, needs: &Amounts| {
         let pointers = waiting.iter().filter_map(|delivery| delivery.pointer.as_ref().ok());
-        left.never_enough(needs).is_some() && pointers.into_iter().any(|pointer| pointer.kind == lane.kind)
+        (left.never_enough(needs).is_some() || worker.waits.holds_all(&lane.kind))
+            && pointers.into_iter().any(|pointer| pointer.kind == lane.kind)
     };
     let lanes = worker.lanes.iter();
     lanes.filter(|(lane, needs)| waits(lane, needs)).map(|(lane, _)| lane.clone()).collect()
@@ -246,7 +264,11 @@ async fn begin(worker: &Arc<Worker>, intake: &Arc<dyn Intake>, waiting: &mut Vec
             Ok(pointer) => match worker.handlers.get(&pointer.kind) {
                 // A lane this worker does not read: the row is rung again for one that does.
                 None => done.push((delivery.receipt, Settle::Drop)),
-                Some(registered) => match worker.slots.take(&registered.plan.needs) {
+                // What a gate keeps out is not asked for before its time.
+                Some(_) if worker.waits.holds(&pointer.kind, &pointer.owner) => {
+                    kept.push_back(Delivery { pointer: Ok(pointer), ..delivery });
+                }
+                Some(registered) => match worker.slots.take(&registered.plan.needs.fixed()) {
                     Some(permit) => ready.push((delivery.receipt, pointer, permit)),
                     None => kept.push_back(Delivery { pointer: Ok(pointer), ..delivery }),
                 },
@@ -276,7 +298,9 @@ async fn claim(
         ready.iter().map(|(_, pointer, _)| (pointer.job, pointer.owner.clone())).collect();
     fault::at(Point::ClaimAsked);
     let asked = Instant::now();
-    let claims = match worker.parts.store.claim(&worker.holder, &asks, worker.plan.timing.lease).await {
+    let room = worker.room();
+    let claims = worker.parts.store.claim_pointers(&worker.holder, &asks, worker.plan.timing.lease, &room);
+    let claims = match claims.await {
         Ok(claims) => claims,
         Err(error) => {
             // Whatever was claimed without our knowing comes back when its lease ends.
@@ -287,7 +311,17 @@ async fn claim(
         }
     };
     fault::at(Point::ClaimKept);
-    for ((receipt, _, permit), claim) in ready.into_iter().zip(claims) {
+    let stops: Vec<Stop> = claims
+        .iter()
+        .filter_map(|claim| match claim {
+            Claim::Waits(stop) => Some(stop.clone()),
+            _ => None,
+        })
+        .collect();
+    worker.waits.told(ready.iter().map(|(_, pointer, _)| &pointer.kind), &stops);
+    worker.tell();
+    let mut back = Vec::new();
+    for ((receipt, pointer, permit), claim) in ready.into_iter().zip(claims) {
         match claim {
             Claim::Run(holding) => {
                 answer(worker, "run");
@@ -298,6 +332,11 @@ async fn claim(
                     Some((intake.clone(), receipt))
                 };
                 start(worker, *holding, asked, Some(permit), receipt);
+            }
+            // It keeps its place in line: the pointer waits here, the row uses no attempt.
+            Claim::Waits(_) => {
+                answer(worker, "waits");
+                back.push(Delivery { receipt, pointer: Ok(pointer), deliveries: None });
             }
             // At finish it stays unacknowledged: its idle time offers it again once the lease can be
             // taken. At claim the keeper rings again if that lease is lost.
@@ -319,6 +358,7 @@ async fn claim(
             }
         }
     }
+    back.into_iter().rev().for_each(|delivery| waiting.push_front(delivery));
 }
 
 fn answer(worker: &Worker, answer: &str) {
@@ -340,9 +380,15 @@ fn start(
 ) {
     let held_receipt = receipt.as_ref().map(|(_, receipt)| receipt.clone());
     worker.held.take(&holding.lease, asked, worker.plan.timing.lease, held_receipt);
-    let permit = permit.or_else(|| {
-        let registered = worker.handlers.get(&holding.job.kind)?;
-        worker.slots.take(&registered.plan.needs)
+    let bytes = holding.job.source.as_ref().map_or(0, |source| source.bytes);
+    let needs = worker.handlers.get(&holding.job.kind).map(|registered| registered.plan.needs.of(bytes));
+    if let Some(needs) = &needs {
+        worker.slots.started(needs);
+    }
+    // The size was not known before: of what it decides, the claim has left room.
+    let permit = needs.and_then(|needs| match permit {
+        Some(permit) => Some(permit.grown(&needs)),
+        None => worker.slots.take(&needs),
     });
     tokio::spawn(run::run(worker.clone(), holding, permit, receipt));
 }

@@ -12,6 +12,8 @@ use crate::broker::contract::{Intake, Receipt, Settle};
 use crate::fault::{self, Point};
 use crate::handler::{Context, KindPlan, Registered, Stopped};
 use crate::job::lease::Token;
+use crate::job::limit::Gate;
+use crate::job::name::Kind;
 use crate::job::record::{Checkpoint, Job, Output};
 use crate::job::retry::{Failure, FailureClass, Verdict, verdict};
 use crate::job::{State, timestamp::Timestamp};
@@ -19,6 +21,9 @@ use crate::store::contract::{Holding, SettleError, Settlement, StoreError};
 
 /// Waits between attempts to settle while the database does not answer, doubling.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// For so long one answer of a downstream keeps all jobs of its kind from starting; each next one says it anew.
+const LEFT_ALONE_MAX: Duration = Duration::from_secs(600);
 
 /// Runs a job under its lease. Whatever happens, the lease is released here in the end; whatever is
 /// written, is written under its token.
@@ -35,6 +40,9 @@ pub(super) async fn run(
     let began = Instant::now();
     let waited = wait_of(&holding.job);
     worker.parts.metrics.time("mapae_job_wait_seconds", kind.to_string(), waited);
+    for (resource, waited) in worker.waits.of(&kind, waited) {
+        worker.parts.metrics.time("mapae_resource_wait_seconds", resource, waited);
+    }
 
     let verdict = decide(&worker, &holding, permit).await;
     let Some((verdict, output)) = verdict else {
@@ -43,6 +51,9 @@ pub(super) async fn run(
         return;
     };
     let took = began.elapsed();
+    if let Verdict::Throttle { delay, .. } = &verdict {
+        leave_alone(&worker, &kind, *delay).await;
+    }
     let code = failure_of(&verdict).map(|failure| failure.code.clone());
     match settle(&worker, Settlement { lease: holding.lease, verdict, output }).await {
         Settled::As(state) => {
@@ -70,6 +81,15 @@ pub(super) async fn run(
             error!(job_id = %job_id, %kind, attempt, "the outcome could not be stored before the lease ended; the job will run again");
             worker.parts.metrics.count("mapae_lease_lost_total", kind.to_string(), 1);
         }
+    }
+}
+
+/// A downstream asked to be left alone: every process leaves it alone. Without an answer each job would be
+/// told so by itself, as it would be anyway.
+async fn leave_alone(worker: &Worker, kind: &Kind, wait: Duration) {
+    let shut = worker.parts.store.shut(&Gate::Kind(kind.clone()), wait.min(LEFT_ALONE_MAX)).await;
+    if let Err(error) = shut {
+        warn!(%kind, code = error.code(), "that a service wants to be left alone could not be stored");
     }
 }
 

@@ -5,11 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::job::limit::Rate;
 use crate::job::name::{Kind, Lane};
-use crate::job::resource::Amounts;
+use crate::job::resource::{Amounts, Room};
+use crate::job::timestamp::Timestamp;
 use crate::store::contract::LaneQuota;
 
 /// Slots and resources of one process. Cheap to clone.
@@ -21,6 +24,9 @@ pub struct Slots {
 struct Inner {
     slots: usize,
     capacity: Amounts,
+    /// How often a resource may be begun to be used in this process.
+    rates: BTreeMap<String, Rate>,
+    began: Instant,
     used: Mutex<Used>,
     freed: Notify,
 }
@@ -29,6 +35,8 @@ struct Inner {
 struct Used {
     slots: usize,
     amounts: BTreeMap<String, u64>,
+    /// When the next start would be due at an even pace, as time since the process began.
+    next: BTreeMap<String, Timestamp>,
 }
 
 /// A slot and its resources, given back when dropped.
@@ -38,8 +46,8 @@ pub struct Permit {
 }
 
 impl Slots {
-    pub fn new(slots: usize, capacity: Amounts) -> Self {
-        let inner = Inner { slots, capacity, used: Mutex::default(), freed: Notify::new() };
+    pub fn new(slots: usize, capacity: Amounts, rates: BTreeMap<String, Rate>) -> Self {
+        let inner = Inner { slots, capacity, rates, began: Instant::now(), used: Mutex::default(), freed: Notify::new() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -62,6 +70,29 @@ impl Slots {
         limits.map(|(name, all)| (name.into(), used.amounts.get(name).copied().unwrap_or(0), all)).collect()
     }
 
+    /// What there is of a resource.
+    pub fn room(&self, name: &str) -> Room {
+        let (used, now) = (self.inner.used(), self.inner.now());
+        Room {
+            name: name.to_owned(),
+            used: used.amounts.get(name).copied().unwrap_or(0),
+            all: self.inner.capacity.get(name),
+            rate: self.inner.rates.get(name).copied(),
+            ahead: used.next.get(name).map_or(Duration::ZERO, |next| next.since(now)),
+        }
+    }
+
+    /// A job that needs these resources starts: their paces go on.
+    pub fn started(&self, needs: &Amounts) {
+        let (mut used, now) = (self.inner.used(), self.inner.now());
+        for (name, _) in needs.iter() {
+            if let Some(rate) = self.inner.rates.get(name) {
+                let next = rate.after(used.next.get(name).copied(), now);
+                used.next.insert(name.into(), next);
+            }
+        }
+    }
+
     /// What of the limited resources is left.
     pub fn left(&self) -> Amounts {
         self.in_use().into_iter().map(|(name, used, all)| (name, all.saturating_sub(used))).collect()
@@ -75,6 +106,7 @@ impl Slots {
     /// A slot and all of `needs`, or nothing.
     pub fn take(&self, needs: &Amounts) -> Option<Permit> {
         let mut used = self.inner.used();
+        let needs = &self.at_most_all(needs);
         let in_use = |name: &str| used.amounts.get(name).copied().unwrap_or(0);
         let fits = |(name, amount): (&str, u64)| {
             self.inner.capacity.get(name).is_none_or(|all| all.saturating_sub(in_use(name)) >= amount)
@@ -89,13 +121,40 @@ impl Slots {
         Some(Permit { inner: self.inner.clone(), needs: needs.clone() })
     }
 
+    /// What would need more than there is takes all of it, and so runs alone.
+    fn at_most_all(&self, needs: &Amounts) -> Amounts {
+        needs.iter().map(|(name, need)| (name, self.inner.capacity.get(name).map_or(need, |all| need.min(all)))).collect()
+    }
+
     /// Returns once something was given back since the last call.
     pub async fn freed(&self) {
         self.inner.freed.notified().await;
     }
 }
 
+impl Permit {
+    /// With what of `needs` was not taken yet. That there is room for it is known to whoever asks.
+    pub fn grown(mut self, needs: &Amounts) -> Self {
+        let needs = Slots { inner: self.inner.clone() }.at_most_all(needs);
+        let mut used = self.inner.used();
+        for (name, amount) in needs.iter() {
+            let more = amount.saturating_sub(self.needs.get(name).unwrap_or(0));
+            *used.amounts.entry(name.into()).or_default() += more;
+        }
+        drop(used);
+        for (name, amount) in needs.iter() {
+            let amount = amount.max(self.needs.get(name).unwrap_or(0));
+            self.needs.set(name, amount);
+        }
+        self
+    }
+}
+
 impl Inner {
+    fn now(&self) -> Timestamp {
+        Timestamp::default() + self.began.elapsed()
+    }
+
     fn used(&self) -> std::sync::MutexGuard<'_, Used> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -170,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_job_starts_only_with_a_slot_and_every_resource() {
-        let slots = Slots::new(2, amounts(&[("ai", 1)]));
+        let slots = Slots::new(2, amounts(&[("ai", 1)]), BTreeMap::new());
         let needs = amounts(&[("ai", 1)]);
         let first = slots.take(&needs).expect("free");
         assert!(slots.take(&needs).is_none(), "the resource is taken");

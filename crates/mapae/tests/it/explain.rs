@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mapae::job::State;
 use mapae::job::lease::{Holder, Lease, Token};
+use mapae::job::limit::{Gate, Limit, Limits, Rate};
 use mapae::job::name::{Assignee, IdempotencyKey, JobId, Kind, Lane, Owner};
 use mapae::job::record::{Checkpoint, NewJob, Output, Progress};
 use mapae::job::retry::{Failure, Verdict};
@@ -133,7 +134,42 @@ pub(crate) async fn everything(store: &dyn Store) {
     store.key(&[0; 32]).await.unwrap().unwrap();
     store.keys().await.unwrap();
     assert!(store.revoke_key("k").await.unwrap());
+    limited(store, &holder).await;
     member.leave().await.unwrap();
+}
+
+/// What is asked only where something is limited.
+async fn limited(store: &dyn Store, holder: &Holder) {
+    let mut limits = Limits::default();
+    let rate = Some(Rate::new(1_000_000, Duration::from_secs(1)));
+    let limit = Limit { concurrent: Some(1_000_000), rate };
+    limits.resource("ai", limit);
+    limits.need(job().kind, [("ai", 1)].into_iter().collect());
+    store.limit(limits.clone());
+    store.shut(&Gate::Resource("other".into()), LONG).await.unwrap();
+    let lanes = [LaneQuota { lane: lane(), max: 4 }];
+    let plan = RingPlan { window: 2_000, again: LONG, rescan: None, max: 10 };
+    for _ in 0..8 {
+        accepted(store).await;
+    }
+    store.ring(&plan).await.unwrap();
+    let claimed = store.claim_lanes(holder, &lanes, 4, LONG, &[]).await.unwrap();
+    assert!(!claimed.holdings.is_empty());
+    let pointed = accepted(store).await;
+    claimed_again(store, holder, pointed).await;
+    limits.kind(job().kind, limit, limit);
+    store.limit(limits);
+    let claimed = store.claim_lanes(holder, &lanes, 4, LONG, &[]).await.unwrap();
+    assert!(!claimed.holdings.is_empty());
+    accepted(store).await;
+    store.ring(&plan).await.unwrap();
+    store.gates(Some(&owner())).await.unwrap();
+}
+
+async fn claimed_again(store: &dyn Store, holder: &Holder, id: JobId) {
+    let unknown = (JobId::new(), owner());
+    let answers = store.claim(holder, &[(id, owner()), unknown], LONG).await.unwrap();
+    assert!(matches!(answers[0], Claim::Run(_)), "{answers:?}");
 }
 
 /// A million jobs: most have ended, 100,000 wait unrung, of a thousand owners, 1,000 are rung, 500 run, every

@@ -13,6 +13,7 @@ mod explain;
 mod faults;
 mod heard;
 mod keeper;
+mod limits;
 mod model;
 mod order;
 mod pointers;

@@ -242,5 +242,7 @@ pub(crate) fn plan(name: &str) -> WorkerPlan {
             drain: Duration::from_secs(20),
         },
         capacity: Amounts::default(),
+        rates: Default::default(),
+        limits: Default::default(),
     }
 }

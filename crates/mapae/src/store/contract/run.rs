@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::StoreError;
 use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
+use crate::job::limit::Stop;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Checkpoint, Job, Output, Progress};
+use crate::job::resource::Room;
 use crate::job::retry::Verdict;
 use crate::job::timestamp::Timestamp;
 
@@ -30,6 +32,18 @@ pub trait Run {
         holder: &Holder,
         pointers: &[(JobId, Owner)],
         lease: Duration,
+    ) -> Result<Vec<Claim>, StoreError> {
+        self.claim_pointers(holder, pointers, lease, &[]).await
+    }
+
+    /// As [`Run::claim`]. `room` is what the claimer has for itself of resources that its jobs need by their
+    /// size: what may run fits in there.
+    async fn claim_pointers(
+        &self,
+        holder: &Holder,
+        pointers: &[(JobId, Owner)],
+        lease: Duration,
+        room: &[Room],
     ) -> Result<Vec<Claim>, StoreError>;
 
     /// Up to the quota of each lane, rung jobs are leased to `holder` as by [`Run::claim`], in the order
@@ -40,7 +54,19 @@ pub trait Run {
         lanes: &[LaneQuota],
         max: usize,
         lease: Duration,
-    ) -> Result<Vec<Holding>, StoreError>;
+    ) -> Result<Vec<Holding>, StoreError> {
+        Ok(self.claim_lanes(holder, lanes, max, lease, &[]).await?.holdings)
+    }
+
+    /// As [`Run::claim_rung`], and says what kept jobs of these lanes waiting. `room` is as there.
+    async fn claim_lanes(
+        &self,
+        holder: &Holder,
+        lanes: &[LaneQuota],
+        max: usize,
+        lease: Duration,
+        room: &[Room],
+    ) -> Result<Claimed, StoreError>;
 
     /// The verdict is committed, with the result and the event, or it is refused and nothing has
     /// changed (T5, T6, T6b). Asked again with the lease that settled the job already, it answers the
@@ -130,6 +156,23 @@ pub struct Holding {
     pub lease: Lease,
 }
 
+/// What was claimed of some lanes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Claimed {
+    pub holdings: Vec<Holding>,
+    /// Why due jobs of these lanes did not start, each gate once.
+    pub stops: Vec<Stop>,
+}
+
+impl Claimed {
+    /// Each gate is told of once, with the first job that waits there.
+    pub(crate) fn stopped(&mut self, stop: Stop) {
+        if self.stops.iter().all(|told| (&told.gate, &told.owner) != (&stop.gate, &stop.owner)) {
+            self.stops.push(stop);
+        }
+    }
+}
+
 /// What a claim answers for one pointer (contract section 4).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claim {
@@ -142,6 +185,8 @@ pub enum Claim {
     Busy(Timestamp),
     /// Its lane is paused: acknowledge, resuming brings it back.
     Paused,
+    /// A gate is closed to it: keep it, and ask again when the stop says.
+    Waits(Stop),
     /// Cancellation was asked; the row has been settled: acknowledge.
     Cancelled,
     /// Deleted or never known: acknowledge and count.

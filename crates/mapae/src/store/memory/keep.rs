@@ -120,6 +120,8 @@ impl Tables {
         }
         turns.sort_by_key(|(turn, row)| (*turn, row.life.due_at, row.new.id));
         let mut chosen: Vec<JobId> = Vec::new();
+        let accounts = self.accounts();
+        let mut offered: BTreeMap<(Lane, Owner), u64> = BTreeMap::new();
         for (_, row) in turns {
             if chosen.len() == plan.max {
                 break;
@@ -127,6 +129,18 @@ impl Tables {
             let place = places.get_mut(&row.new.lane()).expect("each lane was counted");
             if row.hint() == Some(0) && *place == 0 {
                 continue;
+            }
+            if let Some(each) = self.limits.each_owner(&row.new.kind).filter(|_| row.hint() == Some(0)) {
+                let (lane, owner) = (row.new.lane(), row.new.owner.clone());
+                let account = accounts.get(&(each.gate, Some(owner.clone()))).copied().unwrap_or_default();
+                let rung = || self.turns_of(row.new.id).1;
+                let offered = offered.entry((lane, owner)).or_insert_with(rung);
+                if *offered + account.in_use >= each.places
+                    || account.next.is_some_and(|next| next > now + each.spare)
+                {
+                    continue;
+                }
+                *offered += 1;
             }
             *place -= usize::from(row.hint() == Some(0));
             chosen.push(row.new.id);

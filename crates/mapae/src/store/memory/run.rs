@@ -6,11 +6,13 @@ use async_trait::async_trait;
 
 use super::{Memory, Tables, Worker};
 use crate::job::lease::{Holder, Lease, Token};
+use crate::job::limit::Ledger;
 use crate::job::name::{JobId, Owner};
 use crate::job::record::{Checkpoint, Output, Progress};
+use crate::job::resource::Room;
 use crate::job::{Effect, Refused, State, Status, Step};
 use crate::store::contract::{
-    Beat, Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
+    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
     WorkerReport, WorkerRow,
 };
 
@@ -42,39 +44,50 @@ impl Run for Memory {
         Ok(Box::new(Presence { holder, memory: self.clone() }))
     }
 
-    async fn claim(
+    async fn claim_pointers(
         &self,
         holder: &Holder,
         pointers: &[(JobId, Owner)],
         lease: Duration,
+        room: &[Room],
     ) -> Result<Vec<Claim>, StoreError> {
         let mut tables = self.tables();
-        Ok(pointers.iter().map(|(job, owner)| tables.claim(holder, *job, owner, lease)).collect())
+        tables.forget_shares();
+        let mut ledger = tables.ledger(room);
+        let mut claim = |(job, owner): &(JobId, Owner)| tables.claim(holder, *job, owner, lease, &mut ledger, room);
+        Ok(pointers.iter().map(&mut claim).collect())
     }
 
-    async fn claim_rung(
+    async fn claim_lanes(
         &self,
         holder: &Holder,
         lanes: &[LaneQuota],
         max: usize,
         lease: Duration,
-    ) -> Result<Vec<Holding>, StoreError> {
+        room: &[Room],
+    ) -> Result<Claimed, StoreError> {
         let mut tables = self.tables();
-        let mut held = Vec::new();
+        tables.forget_shares();
+        let mut ledger = tables.ledger(room);
+        let mut claimed = Claimed::default();
         for quota in lanes {
-            let mut left = quota.max.min(max - held.len());
+            let mut left = quota.max.min(max - claimed.holdings.len());
             for (job, owner) in tables.rung_in(quota) {
                 if left == 0 {
                     break;
                 }
-                // Whatever has just ended for its deadline instead took no place.
-                if let Claim::Run(holding) = tables.claim(holder, job, &owner, lease) {
-                    held.push(*holding);
-                    left -= 1;
+                match tables.claim(holder, job, &owner, lease, &mut ledger, room) {
+                    Claim::Run(holding) => {
+                        claimed.holdings.push(*holding);
+                        left -= 1;
+                    }
+                    Claim::Waits(stop) => claimed.stopped(stop),
+                    // Whatever has just ended for its deadline instead took no place.
+                    _ => {}
                 }
             }
         }
-        Ok(held)
+        Ok(claimed)
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
@@ -152,7 +165,15 @@ impl Tables {
         }
     }
 
-    fn claim(&mut self, holder: &Holder, job: JobId, owner: &Owner, lease: Duration) -> Claim {
+    fn claim(
+        &mut self,
+        holder: &Holder,
+        job: JobId,
+        owner: &Owner,
+        lease: Duration,
+        ledger: &mut Ledger,
+        room: &[Room],
+    ) -> Claim {
         let now = self.now();
         let Some(row) = self.jobs.get(&job) else { return Claim::Stale };
         let (life, lane) = (&row.life, row.new.lane());
@@ -168,6 +189,11 @@ impl Tables {
             return Claim::Paused;
         }
         let token = Token::random();
+        let cancel_asked = matches!(life.status, Status::Running { cancel_asked: true, .. });
+        let runs = life.due_at <= now && life.attempt < life.attempts_max && !overdue && !cancel_asked;
+        if runs && let Err(stop) = self.pass(ledger, job, token, room) {
+            return Claim::Waits(stop);
+        }
         match self.take(job, &Step::Claim { holder: holder.clone(), token, lease }, None) {
             Ok(_) => {}
             Err(Refused::NotDue(due_at)) => return Claim::NotDue(due_at),

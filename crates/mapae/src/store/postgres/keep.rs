@@ -14,9 +14,10 @@ use super::ask::Ask;
 use super::presence::absent;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
+use crate::job::limit::EachOwner;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
-use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung, StoreError};
+use crate::store::contract::{DOUBLINGS_MAX, Gates, Keep, LaneWindow, RingPlan, Rung, StoreError};
 use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
@@ -61,6 +62,11 @@ impl Keep for Postgres {
             let room = room.min(i64::try_from(left).unwrap_or(i64::MAX));
             if room == 0 {
                 break;
+            }
+            let kind = crate::store::row::lane(&lane)?.kind;
+            if let Some(each) = self.limits().each_owner(&kind) {
+                rung.extend(self.ring_each(&lane, room, plan.again, &each).await?);
+                continue;
             }
             let fair = self.ring_fair(&lane, room, plan.again).await?;
             let rest = room - i64::try_from(fair.len()).unwrap_or(room);
@@ -446,6 +452,70 @@ impl Postgres {
         // Another order in each pass: of more owners than one pass takes, all come round.
         .bind(Uuid::new_v4().to_string())
         .bind(OWNERS_MAX)
+        .rows(&self.pool)
+        .await?;
+        by_turn(&rows)
+    }
+
+    /// T2 where each owner has a limit: of those that do not wait for themselves, as much as could start soon.
+    async fn ring_each(
+        &self,
+        lane: &str,
+        room: i64,
+        again: Duration,
+        each: &EachOwner,
+    ) -> Result<Vec<Rung>, StoreError> {
+        let rows = sqlx::query(concat!(
+            "
+            with recursive owners (owner) as (
+                (select owner from mapae.jobs
+                  where lane = $1 and state = 'pending' and hint = 0 order by owner limit 1)
+                union all
+                select (select j.owner from mapae.jobs j
+                         where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > o.owner
+                         order by j.owner limit 1)
+                  from owners o where o.owner is not null
+            ), offered as (
+                select owner, count(*) as jobs from mapae.jobs
+                 where lane = $1 and state = 'pending' and hint > 0 group by owner
+            ), running as (
+                select s.owner, sum(s.amount)::bigint as jobs
+                  from mapae.shares s
+                  join mapae.jobs j on j.id = s.job and j.token = s.token
+                 where s.gate = $6 and j.state = 'running' and j.leased_until > now()
+                 group by s.owner
+            ), chosen (owner, places) as (
+                select o.owner, $7 - coalesce(f.jobs, 0) - coalesce(r.jobs, 0)
+                  from owners o
+                  left join offered f on f.owner = o.owner
+                  left join running r on r.owner = o.owner
+                 where o.owner is not null and coalesce(f.jobs, 0) + coalesce(r.jobs, 0) < $7
+                   and not exists (select from mapae.gates g
+                                    where g.name = $6 and g.owner = o.owner
+                                      and g.next_at > now() + $8 * interval '1 microsecond')
+                 order by md5(o.owner || $4) limit $5
+            ), taken as (
+                select x.id, x.owner, x.due_at
+                  from chosen
+                 cross join lateral (
+                       select j.id, j.owner, j.due_at from mapae.jobs j
+                        where j.lane = $1 and j.owner = chosen.owner and j.state = 'pending' and j.hint = 0
+                          and j.due_at <= now()
+                        order by j.due_at, j.id
+                        limit chosen.places
+                          for update skip locked) x
+                 limit $2
+            ), ",
+            take_turns!(),
+        ))
+        .bind(lane)
+        .bind(room)
+        .bind(as_micros(again))
+        .bind(Uuid::new_v4().to_string())
+        .bind(OWNERS_MAX)
+        .bind(each.gate.to_string())
+        .bind(i64::try_from(each.places).unwrap_or(i64::MAX / 4))
+        .bind(as_micros(each.spare))
         .rows(&self.pool)
         .await?;
         by_turn(&rows)

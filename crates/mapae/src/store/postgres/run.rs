@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row};
+use sqlx::{PgConnection, PgPool, Row};
 use tracing::error;
 use uuid::Uuid;
 
@@ -13,13 +13,16 @@ use super::ask::Ask;
 use super::{Postgres, job_columns};
 use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
-use crate::job::name::{JobId, Owner};
+use crate::job::limit::Stop;
+use crate::job::name::{JobId, Kind, Owner};
 use crate::job::record::{Checkpoint, Progress};
+use crate::job::resource::Room;
 use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
+    Claim, Claimed, Gates, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
 };
+use crate::store::limited::{Candidate, in_turn};
 use crate::store::row::{as_micros, job_row, state, unreadable};
 
 /// The end of both claims: what is `free (id, state, place, turn)` becomes running, once more under its own
@@ -61,16 +64,20 @@ impl Run for Postgres {
         super::member::join(self, join).await
     }
 
-    async fn claim(
+    async fn claim_pointers(
         &self,
         holder: &Holder,
         pointers: &[(JobId, Owner)],
         lease: Duration,
+        room: &[Room],
     ) -> Result<Vec<Claim>, StoreError> {
         let ids: Vec<Uuid> = pointers.iter().map(|(id, _)| id.0).collect();
         let owners: Vec<String> = pointers.iter().map(|(_, owner)| owner.to_string()).collect();
         // Rows are locked in one order, so that two claims of the same pointers cannot wait for each
         // other; the later one looks again after the earlier one's commit.
+        let limits = self.limits();
+        let decided: Vec<String> = limits.decided(room).iter().map(ToString::to_string).collect();
+        let any_decided = !decided.is_empty();
         let rows = sqlx::query(concat!(
             "
             with free as (
@@ -82,6 +89,9 @@ impl Run for Postgres {
                    and not exists (select from mapae.pauses p where p.lane = j.lane)
                    and not j.cancel_asked and j.attempt < j.attempts_max
                    and (j.deadline is null or j.deadline > now())
+                   and j.kind <> all($8)
+                   and not exists (select from mapae.gates g where g.name = 'kind/' || j.kind and g.owner = ''
+                                      and g.shut_until > now())
                  order by j.id
                    for update of j
             ), ",
@@ -94,15 +104,24 @@ impl Run for Postgres {
         .bind(as_micros(lease))
         .bind(self.outbox)
         .bind(serde_json::json!(Failure::lost()))
+        .bind(decided)
         .rows(&self.pool)
         .await?;
-        let mut run: HashMap<Uuid, Holding> = HashMap::with_capacity(rows.len());
-        for holding in self.readable(&rows).await? {
+        let mut holdings = self.readable(&rows).await?;
+        let mut waits = HashMap::new();
+        if holdings.len() < pointers.len() && any_decided {
+            let (limited, stopped) = self.claim_limited_pointers(holder, pointers, lease, room).await?;
+            holdings.extend(limited);
+            waits = stopped;
+        }
+        let mut run: HashMap<Uuid, Holding> = HashMap::with_capacity(holdings.len());
+        for holding in holdings {
             run.insert(holding.job.id.0, holding);
         }
         let granted: HashMap<Uuid, (Owner, Timestamp)> =
             run.iter().map(|(id, holding)| (*id, (holding.job.owner.clone(), holding.lease.until))).collect();
-        let rest: Vec<Uuid> = ids.iter().copied().filter(|id| !granted.contains_key(id)).collect();
+        let told = |id: &Uuid| granted.contains_key(id) || waits.contains_key(id);
+        let rest: Vec<Uuid> = ids.iter().copied().filter(|id| !told(id)).collect();
         let mut others =
             if rest.is_empty() { HashMap::new() } else { self.why_not(&rest, &owners, &ids).await? };
         let mut answer = |(id, owner): &(JobId, Owner)| match granted.get(&id.0) {
@@ -112,6 +131,7 @@ impl Run for Postgres {
                 // A pointer that stands twice in one batch: its first has the lease.
                 None => Claim::Busy(*until),
             },
+            None if waits.contains_key(&id.0) => Claim::Waits(waits[&id.0].clone()),
             None => match others.get_mut(&(id.0, owner.to_string())) {
                 // What the first of two pointers ended is ended for the second.
                 Some(answers) => std::mem::replace(&mut answers.0, answers.1.clone()),
@@ -121,43 +141,29 @@ impl Run for Postgres {
         Ok(pointers.iter().map(&mut answer).collect())
     }
 
-    async fn claim_rung(
+    async fn claim_lanes(
         &self,
         holder: &Holder,
         lanes: &[LaneQuota],
         max: usize,
         lease: Duration,
-    ) -> Result<Vec<Holding>, StoreError> {
-        let rows = sqlx::query(concat!(
-            "
-            with free as (
-                select x.id, x.state, q.place, x.turn
-                  from unnest($1::text[], $2::bigint[]) with ordinality q (lane, max, place)
-                 cross join lateral (
-                       select j.id, j.state, j.turn
-                         from mapae.jobs j
-                        where j.lane = q.lane and j.state = 'pending' and j.hint > 0 and j.due_at <= now()
-                          and (j.deadline is null or j.deadline > now())
-                        order by j.turn, j.id
-                        limit q.max
-                          for update skip locked) x
-                 where not exists (select from mapae.pauses p where p.lane = q.lane)
-                 limit $8
-            ), ",
-            claimed!(),
-            " order by j.place, j.turned, j.id",
-        ))
-        .bind(lanes.iter().map(|quota| quota.lane.to_string()).collect::<Vec<_>>())
-        .bind(lanes.iter().map(|quota| i64::try_from(quota.max).unwrap_or(i64::MAX)).collect::<Vec<_>>())
-        .bind(&holder.name)
-        .bind(holder.incarnation)
-        .bind(as_micros(lease))
-        .bind(self.outbox)
-        .bind(serde_json::json!(Failure::lost()))
-        .bind(i64::try_from(max).unwrap_or(i64::MAX))
-        .rows(&self.pool)
-        .await?;
-        self.readable(&rows).await
+        room: &[Room],
+    ) -> Result<Claimed, StoreError> {
+        let mut claimed = Claimed::default();
+        for (limited, lanes) in in_turn(lanes, &self.limits(), room) {
+            let left = max - claimed.holdings.len();
+            if lanes.is_empty() || left == 0 {
+                continue;
+            }
+            if limited {
+                let some = self.claim_limited(holder, &lanes, left, lease, room).await?;
+                claimed.holdings.extend(some.holdings);
+                claimed.stops.extend(some.stops);
+            } else {
+                claimed.holdings.extend(self.claim_plain(holder, &lanes, left, lease).await?);
+            }
+        }
+        Ok(claimed)
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
@@ -227,8 +233,50 @@ impl Run for Postgres {
 }
 
 impl Postgres {
+    /// T3 for lanes without gates.
+    async fn claim_plain(
+        &self,
+        holder: &Holder,
+        lanes: &[LaneQuota],
+        max: usize,
+        lease: Duration,
+    ) -> Result<Vec<Holding>, StoreError> {
+        let rows = sqlx::query(concat!(
+            "
+            with free as (
+                select x.id, x.state, q.place, x.turn
+                  from unnest($1::text[], $2::bigint[]) with ordinality q (lane, max, place)
+                 cross join lateral (
+                       select j.id, j.state, j.turn
+                         from mapae.jobs j
+                        where j.lane = q.lane and j.state = 'pending' and j.hint > 0 and j.due_at <= now()
+                          and (j.deadline is null or j.deadline > now())
+                        order by j.turn, j.id
+                        limit q.max
+                          for update skip locked) x
+                 where not exists (select from mapae.pauses p where p.lane = q.lane)
+                   and not exists (select from mapae.gates g where g.name = 'kind/' || split_part(q.lane, ':', 1)
+                                      and g.owner = '' and g.shut_until > now())
+                 limit $8
+            ), ",
+            claimed!(),
+            " order by j.place, j.turned, j.id",
+        ))
+        .bind(lanes.iter().map(|quota| quota.lane.to_string()).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|quota| i64::try_from(quota.max).unwrap_or(i64::MAX)).collect::<Vec<_>>())
+        .bind(&holder.name)
+        .bind(holder.incarnation)
+        .bind(as_micros(lease))
+        .bind(self.outbox)
+        .bind(serde_json::json!(Failure::lost()))
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .rows(&self.pool)
+        .await?;
+        self.readable(&rows).await
+    }
+
     /// What was claimed. A row that cannot be read has failed: it must not take its neighbours along.
-    async fn readable(&self, rows: &[PgRow]) -> Result<Vec<Holding>, StoreError> {
+    pub(super) async fn readable(&self, rows: &[PgRow]) -> Result<Vec<Holding>, StoreError> {
         let mut holdings = Vec::with_capacity(rows.len());
         for row in rows {
             match holding(row) {
@@ -312,7 +360,9 @@ impl Postgres {
                    (extract(epoch from j.leased_until) * 1000000)::bigint as leased_until,
                    j.due_at > now()                                       as early,
                    j.leased_until > now()                                 as held,
-                   j.delete_asked
+                   j.delete_asked, j.kind,
+                   (select (extract(epoch from g.shut_until - now()) * 1000000)::bigint from mapae.gates g
+                     where g.name = 'kind/' || j.kind and g.owner = '' and g.shut_until > now()) as shut_us
               from unnest($1::uuid[], $2::text[]) p (id, owner)
               join mapae.jobs j on j.id = p.id
              where j.id = any($3)
@@ -336,7 +386,13 @@ impl Postgres {
                 State::Pending if row.try_get("early")? => {
                     Claim::NotDue(Timestamp::from_micros(row.try_get("due_at")?))
                 }
-                State::Running | State::Pending => Claim::Paused,
+                State::Running | State::Pending => match row.try_get::<Option<i64>, _>("shut_us")? {
+                    Some(wait) => Claim::Waits(Stop::asked(
+                        Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
+                        Duration::from_micros(wait.max(0).unsigned_abs()),
+                    )),
+                    None => Claim::Paused,
+                },
                 _ if row.try_get("delete_asked")? => Claim::Stale,
                 ended => Claim::Finished(ended),
             };
@@ -364,6 +420,43 @@ impl Postgres {
             row.map(|row| row.try_get("state").map_err(StoreError::from).and_then(state)).transpose()?;
         Err(SettleError::LeaseLost(found))
     }
+}
+
+/// The claim of jobs that passed their gates, in their order. None is waited for that another holds: whoever
+/// waits while it holds gates may be what that other waits for.
+pub(super) async fn claim_chosen(
+    tx: &mut PgConnection,
+    holder: &Holder,
+    chosen: &[&Candidate],
+    lease: Duration,
+    outbox: bool,
+) -> Result<Vec<PgRow>, StoreError> {
+    sqlx::query(concat!(
+        "
+        with free as (
+            select j.id, j.state, g.place, null::bigint as turn
+              from unnest($1::uuid[], $2::text[]) with ordinality g (id, owner, place)
+              join mapae.jobs j on j.id = g.id and j.owner = g.owner
+             where j.id = any($1)
+               and ((j.state = 'pending' and j.due_at <= now())
+                    or (j.state = 'running' and j.leased_until <= now()))
+               and not exists (select from mapae.pauses p where p.lane = j.lane)
+               and not j.cancel_asked and j.attempt < j.attempts_max
+               and (j.deadline is null or j.deadline > now())
+               for update of j skip locked
+        ), ",
+        claimed!(),
+        " order by j.place",
+    ))
+    .bind(chosen.iter().map(|candidate| candidate.id).collect::<Vec<_>>())
+    .bind(chosen.iter().map(|candidate| candidate.owner.to_string()).collect::<Vec<_>>())
+    .bind(&holder.name)
+    .bind(holder.incarnation)
+    .bind(as_micros(lease))
+    .bind(outbox)
+    .bind(serde_json::json!(Failure::lost()))
+    .rows(tx)
+    .await
 }
 
 fn holding(row: &PgRow) -> Result<Holding, StoreError> {

@@ -11,9 +11,10 @@ use uuid::Uuid;
 use super::view::{event, event_columns};
 use super::{Sqlite, Told, Transaction, hex, hexes, limit, now, one, tell};
 use crate::job::event::Event;
+use crate::job::limit::EachOwner;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
-use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung, StoreError};
+use crate::store::contract::{DOUBLINGS_MAX, Gates, Keep, LaneWindow, RingPlan, Rung, StoreError};
 use crate::store::row::{as_micros, big, count, lane, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
@@ -64,7 +65,7 @@ macro_rules! take_turns {
 #[async_trait]
 impl Keep for Sqlite {
     async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError> {
-        let plan = plan.clone();
+        let (plan, limits) = (plan.clone(), self.limits());
         self.write(async move |tx| {
             let mut rung = match &plan.rescan {
                 Some(patience) => ring_again(tx, &plan, patience).await?,
@@ -74,6 +75,11 @@ impl Keep for Sqlite {
                 let room = room.min(limit(plan.max.saturating_sub(rung.len())));
                 if room == 0 {
                     break;
+                }
+                let kind = self::lane(&lane)?.kind;
+                if let Some(each) = limits.each_owner(&kind) {
+                    rung.extend(ring_each(tx, &lane, room, plan.again, &each).await?);
+                    continue;
                 }
                 let fair = ring_fair(tx, &lane, room, plan.again).await?;
                 let rest = room - limit(fair.len());
@@ -409,6 +415,65 @@ async fn ring_fair(
     .bind(as_micros(again))
     .bind(tx.now)
     .bind(OWNERS_MAX);
+    rung(tx, query).await
+}
+
+/// T2 where each owner has a limit: of those that do not wait for themselves, as much as could start soon.
+async fn ring_each(
+    tx: &mut Transaction<'_>,
+    lane: &str,
+    room: i64,
+    again: Duration,
+    each: &EachOwner,
+) -> Result<Vec<Rung>, StoreError> {
+    let query = sqlx::query(concat!(
+        "
+        with recursive owners (owner) as (
+            select min(owner) from jobs where lane = $1 and state = 'pending' and hint = 0
+            union all
+            select (select min(j.owner) from jobs j
+                     where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > last.owner)
+              from owners last where last.owner is not null
+        ), offered as (
+            select owner, count(*) as jobs from jobs
+             where lane = $1 and state = 'pending' and hint > 0 group by owner
+        ), working as (
+            select s.owner, sum(s.amount) as jobs
+              from shares s
+             cross join jobs j on j.id = s.job and j.token = s.token
+             where s.gate = $6 and j.state = 'running' and j.leased_until > $4
+             group by s.owner
+        ), some (owner, places) as materialized (
+            select known.owner, $7 - coalesce(had.jobs, 0) - coalesce(busy.jobs, 0)
+              from owners known
+              left join offered had on had.owner = known.owner
+              left join working busy on busy.owner = known.owner
+             where known.owner is not null and coalesce(had.jobs, 0) + coalesce(busy.jobs, 0) < $7
+               and not exists (select 1 from gates g
+                                where g.name = $6 and g.owner = known.owner and g.next_at > $4 + $8)
+             order by random() limit $5
+        ), ranked as (
+            select j.id, j.owner, j.due_at, some.places,
+                   row_number() over (partition by j.owner order by j.due_at, j.id) as place
+              from some
+             cross join jobs j on j.id in (select x.id from jobs x
+                                            where x.lane = $1 and x.owner = some.owner and x.state = 'pending'
+                                              and x.hint = 0 and x.due_at <= $4
+                                            order by x.due_at, x.id
+                                            limit $7)
+        ), taken as (
+            select id, owner, due_at from ranked where place <= places limit $2
+        ), ",
+        take_turns!(),
+    ))
+    .bind(lane.to_owned())
+    .bind(room)
+    .bind(as_micros(again))
+    .bind(tx.now)
+    .bind(OWNERS_MAX)
+    .bind(each.gate.to_string())
+    .bind(i64::try_from(each.places).unwrap_or(i64::MAX / 4))
+    .bind(as_micros(each.spare));
     rung(tx, query).await
 }
 

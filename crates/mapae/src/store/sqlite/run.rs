@@ -1,6 +1,6 @@
 //! Claim, settle, and what a running job writes. Every write carries the token.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,16 +9,20 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use tracing::error;
 
+use super::gate::{claim_limited, claim_limited_pointers};
 use super::{Sqlite, Told, Transaction, hex, job_columns, limit, tell};
 use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
-use crate::job::name::{JobId, Owner};
+use crate::job::limit::{Limits, Stop};
+use crate::job::name::{JobId, Kind, Owner};
 use crate::job::record::{Checkpoint, Progress};
+use crate::job::resource::Room;
 use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
+    Claim, Claimed, Gates, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
 };
+use crate::store::limited::in_turn;
 use crate::store::row::{as_micros, job_row, state, unreadable};
 
 /// A job and the owner that the pointer to it names. Both have to be right.
@@ -51,16 +55,33 @@ impl Run for Sqlite {
         super::member::join(self, join).await
     }
 
-    async fn claim(
+    async fn claim_pointers(
         &self,
         holder: &Holder,
         pointers: &[(JobId, Owner)],
         lease: Duration,
+        room: &[Room],
     ) -> Result<Vec<Claim>, StoreError> {
         let (holder, pointers) = (holder.clone(), pointers.to_vec());
+        let (limits, room) = (self.limits(), room.to_vec());
         self.write(async move |tx| {
-            lose(tx, &pointers).await?;
-            let mut run = start(tx, &holder, &pointers, lease).await?;
+            // Jobs with gates apart: their pointers are the only ones for which it matters what others hold.
+            let mut waits = HashMap::new();
+            let mut run = if limits.decided(&room).is_empty() {
+                lose(tx, &pointers).await?;
+                start(tx, &holder, &pointers, lease).await?
+            } else {
+                let free = ungated(tx, &pointers, &limits, &room).await?;
+                lose(tx, &free).await?;
+                let mut run = start(tx, &holder, &free, lease).await?;
+                let (limited, stopped) =
+                    claim_limited_pointers(tx, &holder, &pointers, lease, &limits, &room).await?;
+                waits = stopped;
+                run.extend(limited.into_iter().map(|holding| {
+                    ((holding.job.id, holding.job.owner.clone()), holding)
+                }));
+                run
+            };
             if run.len() == pointers.len() {
                 return Ok(pointers
                     .iter()
@@ -76,6 +97,9 @@ impl Run for Sqlite {
                 .map(|(place, pointer)| match (run.remove(pointer), ended.remove(pointer)) {
                     (Some(holding), _) => Claim::Run(Box::new(holding)),
                     (None, Some(claim)) => claim,
+                    (None, None) if waits.contains_key(&pointer.0.0) => {
+                        Claim::Waits(waits[&pointer.0.0].clone())
+                    }
                     (None, None) => others.remove(&place).unwrap_or(Claim::Stale),
                 })
                 .collect())
@@ -83,44 +107,32 @@ impl Run for Sqlite {
         .await
     }
 
-    async fn claim_rung(
+    async fn claim_lanes(
         &self,
         holder: &Holder,
         lanes: &[LaneQuota],
         max: usize,
         lease: Duration,
-    ) -> Result<Vec<Holding>, StoreError> {
-        let (holder, lanes) = (holder.clone(), lanes.to_vec());
+        room: &[Room],
+    ) -> Result<Claimed, StoreError> {
+        let (holder, limits, room) = (holder.clone(), self.limits(), room.to_vec());
+        let lanes = in_turn(lanes, &limits, &room);
         self.write(async move |tx| {
-            let mut holdings = Vec::new();
-            for quota in lanes {
-                let room = quota.max.min(max - holdings.len());
-                if room == 0 {
+            let mut claimed = Claimed::default();
+            for (limited, lanes) in lanes {
+                let left = max - claimed.holdings.len();
+                if lanes.is_empty() || left == 0 {
                     continue;
                 }
-                let query = sqlx::query(
-                    "
-                    select j.id, j.owner
-                      from jobs j
-                     where j.lane = $1 and j.state = 'pending' and j.hint > 0 and j.due_at <= $2
-                       and (j.deadline is null or j.deadline > $2)
-                       and not exists (select 1 from pauses p where p.lane = $1)
-                     order by j.turn, j.id
-                     limit $3
-                    ",
-                )
-                .bind(quota.lane.to_string())
-                .bind(tx.now)
-                .bind(limit(room));
-                let mut next = Vec::new();
-                for row in tx.rows(query).await? {
-                    let owner = Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?;
-                    next.push((JobId(row.try_get("id")?), owner));
+                if limited {
+                    let some = claim_limited(tx, &holder, &lanes, left, lease, &limits, &room).await?;
+                    claimed.holdings.extend(some.holdings);
+                    claimed.stops.extend(some.stops);
+                } else {
+                    claimed.holdings.extend(claim_plain(tx, &holder, &lanes, left, lease).await?);
                 }
-                let mut started = start(tx, &holder, &next, lease).await?;
-                holdings.extend(next.iter().filter_map(|pointer| started.remove(pointer)));
             }
-            Ok(holdings)
+            Ok(claimed)
         })
         .await
     }
@@ -211,12 +223,77 @@ impl Run for Sqlite {
     }
 }
 
-fn given(pointers: &[Pointer]) -> Value {
+/// T3 for lanes without gates.
+async fn claim_plain(
+    tx: &mut Transaction<'_>,
+    holder: &Holder,
+    lanes: &[LaneQuota],
+    max: usize,
+    lease: Duration,
+) -> Result<Vec<Holding>, StoreError> {
+    let mut holdings = Vec::new();
+    for quota in lanes {
+        let room = quota.max.min(max - holdings.len());
+        if room == 0 {
+            continue;
+        }
+        let query = sqlx::query(
+            "
+            select j.id, j.owner
+              from jobs j
+             where j.lane = $1 and j.state = 'pending' and j.hint > 0 and j.due_at <= $2
+               and (j.deadline is null or j.deadline > $2)
+               and not exists (select 1 from pauses p where p.lane = $1)
+             order by j.turn, j.id
+             limit $3
+            ",
+        )
+        .bind(quota.lane.to_string())
+        .bind(tx.now)
+        .bind(limit(room));
+        let mut next = Vec::new();
+        for row in tx.rows(query).await? {
+            let owner = Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?;
+            next.push((JobId(row.try_get("id")?), owner));
+        }
+        let mut started = start(tx, holder, &next, lease).await?;
+        holdings.extend(next.iter().filter_map(|pointer| started.remove(pointer)));
+    }
+    Ok(holdings)
+}
+
+pub(super) fn given(pointers: &[Pointer]) -> Value {
     pointers.iter().map(|(id, owner)| json!([hex(id.0), owner])).collect()
 }
 
+/// Those pointers whose jobs have no gates to pass.
+async fn ungated(
+    tx: &mut Transaction<'_>,
+    pointers: &[Pointer],
+    limits: &Limits,
+    room: &[Room],
+) -> Result<Vec<Pointer>, StoreError> {
+    let kinds: Value = limits.decided(room).into_iter().map(|kind| json!(kind)).collect();
+    let query = sqlx::query(
+        "
+        select p.key as place
+          from json_each($1) p
+         cross join jobs j on j.id = unhex(p.value->>0)
+         where j.kind in (select value from json_each($2))
+        ",
+    )
+    .bind(given(pointers))
+    .bind(kinds);
+    let mut gated = HashSet::new();
+    for row in tx.rows(query).await? {
+        gated.insert(usize::try_from(row.try_get::<i64, _>("place")?).map_err(unreadable)?);
+    }
+    let free = pointers.iter().enumerate().filter(|(place, _)| !gated.contains(place));
+    Ok(free.map(|(_, pointer)| pointer.clone()).collect())
+}
+
 /// The first half of a claim of jobs whose lease ran out: told as lost, as a reaper would have.
-async fn lose(tx: &mut Transaction<'_>, pointers: &[Pointer]) -> Result<(), StoreError> {
+pub(super) async fn lose(tx: &mut Transaction<'_>, pointers: &[Pointer]) -> Result<(), StoreError> {
     let query = sqlx::query(
         "
         update jobs as j
@@ -226,6 +303,7 @@ async fn lose(tx: &mut Transaction<'_>, pointers: &[Pointer]) -> Result<(), Stor
            and j.state = 'running' and j.leased_until <= $2
            and not j.cancel_asked and j.attempt < j.attempts_max and (j.deadline is null or j.deadline > $2)
            and not exists (select 1 from pauses where lane = j.lane)
+           and not exists (select 1 from gates where name = 'kind/' || j.kind and owner = '' and shut_until > $2)
         returning id, attempt, failure->>'code' as code
         ",
     )
@@ -246,7 +324,7 @@ async fn lose(tx: &mut Transaction<'_>, pointers: &[Pointer]) -> Result<(), Stor
 }
 
 /// The end of both claims: those of these that are free become running, and are told of and answered.
-async fn start(
+pub(super) async fn start(
     tx: &mut Transaction<'_>,
     holder: &Holder,
     pointers: &[Pointer],
@@ -264,6 +342,7 @@ async fn start(
            and ((j.state = 'pending' and j.due_at <= $2) or (j.state = 'running' and j.leased_until <= $2))
            and not j.cancel_asked and j.attempt < j.attempts_max and (j.deadline is null or j.deadline > $2)
            and not exists (select 1 from pauses where lane = j.lane)
+           and not exists (select 1 from gates where name = 'kind/' || j.kind and owner = '' and shut_until > $2)
         returning ",
         job_columns!(),
     ))
@@ -362,7 +441,9 @@ async fn why_not(
     let query = sqlx::query(
         "
         select p.key as place, j.state, j.owner = p.value->>1 as ours, j.delete_asked,
-               j.due_at, j.due_at > $2 as early, j.leased_until, j.leased_until > $2 as held
+               j.due_at, j.due_at > $2 as early, j.leased_until, j.leased_until > $2 as held, j.kind,
+               (select g.shut_until - $2 from gates g
+                 where g.name = 'kind/' || j.kind and g.owner = '' and g.shut_until > $2) as shut_us
           from json_each($1) p
          cross join jobs j on j.id = unhex(p.value->>0)
         ",
@@ -380,7 +461,13 @@ async fn why_not(
             State::Pending if row.try_get("early")? => {
                 Claim::NotDue(Timestamp::from_micros(row.try_get("due_at")?))
             }
-            State::Running | State::Pending => Claim::Paused,
+            State::Running | State::Pending => match row.try_get::<Option<i64>, _>("shut_us")? {
+                Some(wait) => Claim::Waits(Stop::asked(
+                    Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
+                    Duration::from_micros(wait.max(0).unsigned_abs()),
+                )),
+                None => Claim::Paused,
+            },
             _ if row.try_get("delete_asked")? => Claim::Stale,
             ended => Claim::Finished(ended),
         };

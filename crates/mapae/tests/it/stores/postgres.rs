@@ -12,7 +12,7 @@ use super::Harness;
 use crate::site;
 
 /// Every column that holds a moment.
-pub(super) const MOMENTS: [(&str, &[&str]); 9] = [
+pub(super) const MOMENTS: [(&str, &[&str]); 10] = [
     ("jobs", &["created_at", "due_at", "deadline", "started_at", "finished_at", "leased_until", "ring_at"]),
     ("results", &["stored_at"]),
     ("checkpoints", &["at"]),
@@ -21,6 +21,7 @@ pub(super) const MOMENTS: [(&str, &[&str]); 9] = [
     ("tombstones", &["at"]),
     ("garbage", &["since"]),
     ("pauses", &["at"]),
+    ("gates", &["next_at", "shut_until"]),
     ("keys", &["created_at", "expires_at", "revoked_at"]),
 ];
 
@@ -58,7 +59,7 @@ impl Harness for InPostgres {
     async fn fresh(&self) -> Arc<dyn Store> {
         let mut tables: Vec<String> =
             MOMENTS.iter().map(|(table, _)| format!("delete from mapae.{table};")).collect();
-        tables.push("delete from mapae.workers;".into());
+        tables.push("delete from mapae.workers; delete from mapae.shares;".into());
         // Rows that others refer to go last.
         tables.reverse();
         self.run(tables.concat()).await;

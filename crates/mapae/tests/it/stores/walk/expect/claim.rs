@@ -111,6 +111,8 @@ impl Walk<'_> {
                 Claim::Run(_) => expected.contains(&Answer::Run),
                 Claim::Finished(state) => expected.contains(&Answer::Finished(*state)),
                 Claim::Paused => expected.contains(&Answer::Paused),
+                // Nothing is limited on a walk.
+                Claim::Waits(_) => false,
                 Claim::Cancelled => expected.contains(&Answer::Cancelled),
                 Claim::Stale => expected.contains(&Answer::Stale),
                 Claim::Foreign => expected.contains(&Answer::Foreign),
@@ -121,6 +123,7 @@ impl Walk<'_> {
                 Claim::Run(_) => "claim run",
                 Claim::Finished(_) => "claim finished",
                 Claim::Paused => "claim paused",
+                Claim::Waits(_) => "claim waits",
                 Claim::Cancelled => "claim cancelled",
                 Claim::Stale => "claim stale",
                 Claim::Foreign => "claim foreign",
