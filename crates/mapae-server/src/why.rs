@@ -64,6 +64,7 @@ fn not_due(job: &Job) -> String {
         Some(failure) if job.throttled > 0 => {
             format!("It was put off by {}; it is not due until {until}.", failure.code)
         }
+        None if job.snoozed > 0 => format!("Its handler put it off; it is not due until {until}."),
         _ => format!("It is not due until {until}."),
     }
 }
@@ -100,7 +101,9 @@ mod tests {
             failure: None,
             assignee: None,
             throttled: 0,
+            snoozed: 0,
             redrives: 0,
+            parent: None,
             trace: None,
             sequence: 1,
         }
@@ -112,11 +115,17 @@ mod tests {
         let idle = Facts { now: job.due_at, workers: 2, workers_of_kind: 1, ..Facts::default() };
         let later = Job { due_at: job.due_at + Duration::from_secs(60), ..job.clone() };
         let backoff = Job { attempt: 2, failure: Some(Failure::retryable("ai-down", "x")), ..later.clone() };
+        let snoozed = Job { snoozed: 2, ..later.clone() };
         let running = Job { state: State::Running, ..job.clone() };
         let cases = [
             (&job, idle.clone(), None),
             (&running, Facts { lane_paused: true, ..idle.clone() }, None),
             (&later, idle.clone(), Some("It is not due until 2026-11-30T00:54:20.000Z.")),
+            (
+                &snoozed,
+                idle.clone(),
+                Some("Its handler put it off; it is not due until 2026-11-30T00:54:20.000Z."),
+            ),
             (
                 &backoff,
                 idle.clone(),

@@ -11,6 +11,7 @@ mod sqlite;
 use std::sync::Arc;
 
 pub use self::postgres::Postgres;
+pub(crate) use self::row::as_micros;
 pub use self::sqlite::Sqlite;
 
 use self::contract::{Store, StoreError};

@@ -32,6 +32,8 @@ pub(super) struct JobBody {
     pub cancel_requested: bool,
     /// How often it was sent back to work after it had failed.
     pub redrives: u32,
+    /// How often its handler put it off.
+    pub snoozed: u32,
     pub progress: Option<ProgressBody>,
     /// Left out in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,6 +138,7 @@ impl JobBody {
             finished_at: job.finished_at.map(|at| at.to_string()),
             cancel_requested: job.cancel_asked,
             redrives: job.redrives,
+            snoozed: job.snoozed,
             progress: job.progress.as_ref().map(|progress| ProgressBody {
                 stage: progress.stage.clone(),
                 done: progress.done,

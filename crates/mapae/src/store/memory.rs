@@ -7,9 +7,11 @@
 //! Not for work that matters, and not for much of it: what the others find by an index is scanned here.
 
 mod control;
+mod follow;
 mod keep;
 mod run;
 mod tidy;
+mod unique;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -76,7 +78,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 2, known: 2 })
+        Ok(Schema { found: 4, known: 4 })
     }
 
     async fn close(&self) {}
@@ -89,6 +91,7 @@ struct Tables {
     advanced: Duration,
     jobs: BTreeMap<JobId, Row>,
     submissions: HashMap<(Owner, IdempotencyKey), Submission>,
+    uniques: HashMap<[u8; 32], unique::Holder>,
     events: Vec<Event>,
     /// The events that need not be sent any more.
     sent: HashSet<(JobId, u64)>,
@@ -124,6 +127,8 @@ struct Row {
     assignee: Option<Assignee>,
     checkpoints: Vec<Checkpoint>,
     output: Option<Output>,
+    /// What came after it, made so far.
+    followed: Vec<(End, JobId, Timestamp)>,
 }
 
 impl Row {
@@ -166,7 +171,9 @@ impl Row {
             failure: self.failure.clone(),
             assignee: self.assignee.clone(),
             throttled: life.throttled,
+            snoozed: life.snoozed,
             redrives: life.redrives,
+            parent: new.parent,
             trace: new.trace.clone(),
             sequence: life.sequence,
         }
@@ -235,6 +242,7 @@ impl Tables {
                 position: Position { transaction: 0, number: self.events_told },
             });
         }
+        self.follow(id, &before);
         Ok(effects)
     }
 
@@ -277,6 +285,7 @@ fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
             | Verdict::Throttle { failure, .. }
             | Verdict::Fail { failure }
             | Verdict::Stale { failure } => Some(failure.clone()),
+            Verdict::Snooze { .. } => (after.state() == State::Failed).then(Failure::overslept),
             Verdict::Succeed | Verdict::HandBack => None,
         },
         (Step::Claim { .. } | Step::Reap { .. } | Step::Expire, Status::Ended(End::Failed)) => {

@@ -9,12 +9,14 @@
 mod absence;
 mod ask;
 mod control;
+mod follow;
 mod keep;
 mod member;
 #[cfg(feature = "faults")]
 mod mutant;
 mod run;
 mod tidy;
+mod unique;
 mod view;
 
 use std::str::FromStr;
@@ -51,6 +53,7 @@ const ACQUIRE: Duration = Duration::from_secs(3);
 pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (1, include_str!("../../migrations/postgres/0001_jobs.sql")),
     (2, include_str!("../../migrations/postgres/0002_assignee.sql")),
+    (4, include_str!("../../migrations/postgres/0004_plans.sql")),
 ];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.
@@ -58,7 +61,7 @@ macro_rules! job_columns {
     () => {
         "
     j.id, j.owner, j.kind, j.priority, j.params, j.source, j.trace, j.state, j.attempt, j.attempts_max,
-    j.backoff_first_us, j.backoff_max_us, j.throttled, j.redrives, j.cancel_asked,
+    j.backoff_first_us, j.backoff_max_us, j.throttled, j.snoozed, j.redrives, j.parent, j.cancel_asked,
     (extract(epoch from j.created_at) * 1000000)::bigint   as created_at,
     (extract(epoch from j.due_at) * 1000000)::bigint       as due_at,
     (extract(epoch from j.deadline) * 1000000)::bigint     as deadline,
@@ -82,6 +85,9 @@ pub struct Postgres {
     accepts: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     /// Apart, because a key may be held by a transaction that is still open.
     keyed: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
+    /// Apart again, because these take more than one statement each: who holds a unique key is found out one by
+    /// one, and what comes after a job is written beside it.
+    singles: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     settles: Arc<Batcher<Settlement, Result<State, SettleError>>>,
 }
 
@@ -107,6 +113,7 @@ impl Postgres {
         };
         let (pool, views) = (connect(CONNECTIONS), connect(VIEW_CONNECTIONS));
         let (accepting, keyed, settling) = (pool.clone(), pool.clone(), pool.clone());
+        let sole = pool.clone();
         Ok(Self {
             accepts: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = accepting.clone();
@@ -115,6 +122,10 @@ impl Postgres {
             keyed: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = keyed.clone();
                 Box::pin(async move { control::accept(&pool, &batch, outbox).await })
+            })),
+            singles: Arc::new(Batcher::spawn(2, 100, move |batch| {
+                let pool = sole.clone();
+                Box::pin(async move { unique::accept(&pool, &batch, outbox).await })
             })),
             settles: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = settling.clone();
@@ -143,8 +154,7 @@ impl Postgres {
         transaction: &mut sqlx::PgTransaction<'_>,
         job: NewJob,
     ) -> Result<Accepted, super::contract::AcceptError> {
-        let mut answers = control::accept_on(transaction, &[job], self.outbox).await?;
-        answers.pop().unwrap_or_else(|| Err(StoreError::Broken("no answer to an accept".into()).into()))
+        unique::accept_on(transaction, &job, self.outbox).await?
     }
 }
 

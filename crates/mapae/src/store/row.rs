@@ -30,7 +30,9 @@ pub(super) struct JobRow {
     pub backoff_first_us: i64,
     pub backoff_max_us: i64,
     pub throttled: i32,
+    pub snoozed: i32,
     pub redrives: i32,
+    pub parent: Option<Uuid>,
     pub cancel_asked: bool,
     pub created_at: i64,
     pub due_at: i64,
@@ -66,7 +68,9 @@ macro_rules! job_row {
             backoff_first_us: row.try_get("backoff_first_us")?,
             backoff_max_us: row.try_get("backoff_max_us")?,
             throttled: row.try_get("throttled")?,
+            snoozed: row.try_get("snoozed")?,
             redrives: row.try_get("redrives")?,
+            parent: row.try_get("parent")?,
             cancel_asked: row.try_get("cancel_asked")?,
             created_at: row.try_get("created_at")?,
             due_at: row.try_get("due_at")?,
@@ -117,7 +121,9 @@ impl JobRow {
             failure: self.failure.map(serde_json::from_value).transpose().map_err(|_| no_json())?,
             assignee: self.assignee.map(Assignee::new).transpose().map_err(unreadable)?,
             throttled: count(self.throttled)?,
+            snoozed: count(self.snoozed)?,
             redrives: count(self.redrives)?,
+            parent: self.parent.map(JobId),
             trace: self.trace,
             sequence: big(self.sequence)?,
         })
@@ -159,7 +165,7 @@ fn micros(number: i64) -> Duration {
 }
 
 /// Microseconds as the columns hold them.
-pub(super) fn as_micros(duration: Duration) -> i64 {
+pub(crate) fn as_micros(duration: Duration) -> i64 {
     // A century: later than anything, and still far from where sums with a date would overflow.
     const MOST: i64 = 100 * 366 * 24 * 3600 * 1_000_000;
     i64::try_from(duration.as_micros()).unwrap_or(MOST).min(MOST)

@@ -9,6 +9,7 @@
 //! one JSON array and read by `json_each`, ids in it as hexadecimal: what `unnest` is there.
 
 mod control;
+mod follow;
 mod keep;
 mod member;
 #[cfg(feature = "faults")]
@@ -16,6 +17,7 @@ mod mutant;
 mod presence;
 mod run;
 mod tidy;
+mod unique;
 mod view;
 mod writer;
 
@@ -51,6 +53,7 @@ const BUSY: Duration = Duration::from_secs(5);
 pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (1, include_str!("../../migrations/sqlite/0001_jobs.sql")),
     (2, include_str!("../../migrations/sqlite/0002_assignee.sql")),
+    (4, include_str!("../../migrations/sqlite/0004_plans.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
@@ -68,7 +71,7 @@ macro_rules! job_columns {
     () => {
         "
     id, owner, kind, priority, params, source, trace, state, attempt, attempts_max, backoff_first_us,
-    backoff_max_us, throttled, redrives, cancel_asked, created_at, due_at, deadline, started_at, finished_at,
+    backoff_max_us, throttled, snoozed, redrives, parent, cancel_asked, created_at, due_at, deadline, started_at, finished_at,
     leased_until, holder, incarnation, token, epoch, progress, failure, assignee, sequence"
     };
 }

@@ -484,6 +484,7 @@ async fn a_verdict_becomes_state_event_and_result_and_is_answered_again() {
     for (verdict, attempt, event, code) in [
         (Verdict::HandBack, 1, EventKind::Released, None),
         (Verdict::Throttle { failure: busy(), delay: Duration::ZERO }, 1, EventKind::Throttled, Some("busy")),
+        (Verdict::Snooze { delay: Duration::ZERO }, 1, EventKind::Snoozed, None),
         (Verdict::Retry { failure: busy(), delay: Duration::ZERO }, 1, EventKind::Retrying, Some("busy")),
         (Verdict::Succeed, 2, EventKind::Succeeded, None),
     ] {

@@ -15,7 +15,7 @@ use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{JobId, Owner};
 use crate::job::record::{Checkpoint, Progress};
-use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
+use crate::job::retry::{Failure, SNOOZES_MAX, THROTTLES_MAX, Verdict};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
     Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
@@ -370,7 +370,7 @@ fn holding(row: &PgRow) -> Result<Holding, StoreError> {
     job_row!(row).holding()
 }
 
-/// T5, T6, T6b and handing back, for any number of jobs: state, result and event in one statement.
+/// T5, T6, T6b, snoozing and handing back, for any number of jobs: state, result and event in one statement.
 pub(super) async fn settle(
     pool: &PgPool,
     batch: &[Settlement],
@@ -383,10 +383,14 @@ pub(super) async fn settle(
         | Verdict::Throttle { failure, .. }
         | Verdict::Fail { failure }
         | Verdict::Stale { failure } => Some(serde_json::json!(failure)),
+        // Only for a snooze that is one too many.
+        Verdict::Snooze { .. } => Some(serde_json::json!(Failure::overslept())),
         Verdict::Succeed | Verdict::HandBack => None,
     });
     let delays = batch.iter().map(|settlement| match &settlement.verdict {
-        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } => as_micros(*delay),
+        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } | Verdict::Snooze { delay } => {
+            as_micros(*delay)
+        }
         _ => 0,
     });
     let rows = sqlx::query(
@@ -402,6 +406,7 @@ pub(super) async fn settle(
                         when g.verdict = 'stale' then 'stale'
                         when g.verdict = 'retry' and j.attempt >= j.attempts_max then 'failed'
                         when g.verdict = 'throttle' and j.throttled >= $7 then 'failed'
+                        when g.verdict = 'snooze' and j.snoozed >= $10 then 'failed'
                         when g.verdict <> 'hand-back'
                              and j.deadline <= now() + g.delay * interval '1 microsecond' then 'failed'
                         else 'pending' end as next
@@ -418,9 +423,12 @@ pub(super) async fn settle(
                    attempt      = j.attempt - case when held.next = 'pending' and held.verdict <> 'retry' then 1 else 0 end,
                    throttled    = j.throttled
                                   + case when held.next = 'pending' and held.verdict = 'throttle' then 1 else 0 end,
+                   snoozed      = j.snoozed
+                                  + case when held.next = 'pending' and held.verdict = 'snooze' then 1 else 0 end,
                    failure      = case when held.next = 'succeeded' then null
                                        when held.next = 'cancelled' then $8::jsonb || jsonb_build_object('attempt', j.attempt)
                                        when held.failure is null then j.failure
+                                       when held.next = 'pending' and held.verdict = 'snooze' then j.failure
                                        else held.failure || jsonb_build_object('attempt', j.attempt) end,
                    settled_by   = j.token,
                    token = null, holder = null, incarnation = null, leased_until = null, progress = null,
@@ -428,7 +436,7 @@ pub(super) async fn settle(
               from held
              where j.id = any($1) and j.id = held.id and j.token = held.token and j.state = 'running'
             returning j.id, j.owner, j.kind, j.state, j.sequence, j.started_at, j.settled_by, held.worker, held.verdict, held.output,
-                      held.failure->>'code' as code,
+                      case when held.next <> 'pending' or held.verdict <> 'snooze' then held.failure->>'code' end as code,
                       j.attempt + case when held.next = 'pending' and held.verdict <> 'retry' then 1 else 0 end as attempt
         ), kept as (
             insert into mapae.results (job, output, stored_at)
@@ -440,6 +448,7 @@ pub(super) async fn settle(
                    case when state <> 'pending' then state
                         when verdict = 'retry' then 'retrying'
                         when verdict = 'throttle' then 'throttled'
+                        when verdict = 'snooze' then 'snoozed'
                         else 'released' end,
                    now(), attempt, worker, case when state <> 'cancelled' then code end, not $9
               from settled
@@ -456,6 +465,7 @@ pub(super) async fn settle(
     .bind(i32::try_from(THROTTLES_MAX).unwrap_or(i32::MAX))
     .bind(serde_json::json!(Failure::cancelled()))
     .bind(outbox)
+    .bind(i32::try_from(SNOOZES_MAX).unwrap_or(i32::MAX))
     .rows(pool)
     .await?;
     #[cfg(feature = "faults")]
@@ -506,6 +516,7 @@ fn verdict_name(verdict: &Verdict) -> &'static str {
         Verdict::Succeed => "succeed",
         Verdict::Retry { .. } => "retry",
         Verdict::Throttle { .. } => "throttle",
+        Verdict::Snooze { .. } => "snooze",
         Verdict::Fail { .. } => "fail",
         Verdict::Stale { .. } => "stale",
         Verdict::HandBack => "hand-back",

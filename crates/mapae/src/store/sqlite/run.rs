@@ -14,7 +14,7 @@ use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{JobId, Owner};
 use crate::job::record::{Checkpoint, Progress};
-use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
+use crate::job::retry::{Failure, SNOOZES_MAX, THROTTLES_MAX, Verdict};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
     Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
@@ -25,7 +25,7 @@ use crate::store::row::{as_micros, job_row, state, unreadable};
 type Pointer = (JobId, Owner);
 
 /// The holder's job with what the verdict makes of it, by the row as it is before that: `held`.
-/// Binds $1 job, $2 token, $3 verdict, $4 delay, $5 failure, $6 throttles, $7 now.
+/// Binds $1 job, $2 token, $3 verdict, $4 delay, $5 failure, $6 throttles, $7 now, $11 snoozes.
 macro_rules! held {
     () => {
         "
@@ -37,6 +37,7 @@ macro_rules! held {
                         when $3 = 'stale' then 'stale'
                         when $3 = 'retry' and j.attempt >= j.attempts_max then 'failed'
                         when $3 = 'throttle' and j.throttled >= $6 then 'failed'
+                        when $3 = 'snooze' and j.snoozed >= $11 then 'failed'
                         when $3 <> 'hand-back' and j.deadline <= $7 + $4 then 'failed'
                         else 'pending' end as next
               from jobs j
@@ -399,7 +400,7 @@ async fn refused(tx: &mut Transaction<'_>, lease: &Lease) -> Result<SettleError,
     Ok(SettleError::LeaseLost(row.map(|row| state(row.try_get("state")?)).transpose()?))
 }
 
-/// T5, T6, T6b and handing back: the event, told from the row as it was, then the state and the result;
+/// T5, T6, T6b, snoozing and handing back: the event, told from the row as it was, then the state and the result;
 /// last, what the row says of who settled it.
 async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<State, SettleError> {
     let lease = &settlement.lease;
@@ -408,10 +409,14 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
         | Verdict::Throttle { failure, .. }
         | Verdict::Fail { failure }
         | Verdict::Stale { failure } => Some(json!(failure)),
+        // Only for a snooze that is one too many.
+        Verdict::Snooze { .. } => Some(json!(Failure::overslept())),
         Verdict::Succeed | Verdict::HandBack => None,
     };
     let delay = match &settlement.verdict {
-        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } => as_micros(*delay),
+        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } | Verdict::Snooze { delay } => {
+            as_micros(*delay)
+        }
         _ => 0,
     };
     let query = sqlx::query(concat!(
@@ -422,8 +427,10 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
                case when next <> 'pending' then next
                     when $3 = 'retry' then 'retrying'
                     when $3 = 'throttle' then 'throttled'
+                    when $3 = 'snooze' then 'snoozed'
                     else 'released' end,
-               $7, attempt, holder, case when next <> 'cancelled' then $5->>'code' end, not $8
+               $7, attempt, holder,
+               case when next <> 'cancelled' and (next <> 'pending' or $3 <> 'snooze') then $5->>'code' end, not $8
           from held;
         ",
         held!(),
@@ -434,9 +441,10 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
                finished_at  = case held.next when 'pending' then null else $7 end,
                attempt      = j.attempt - (held.next = 'pending' and $3 <> 'retry'),
                throttled    = j.throttled + (held.next = 'pending' and $3 = 'throttle'),
+               snoozed      = j.snoozed + (held.next = 'pending' and $3 = 'snooze'),
                failure      = case when held.next = 'succeeded' then null
                                    when held.next = 'cancelled' then json_set($9, '$.attempt', j.attempt)
-                                   when $5 is null then j.failure
+                                   when $5 is null or (held.next = 'pending' and $3 = 'snooze') then j.failure
                                    else json_set($5, '$.attempt', j.attempt) end,
                settled_by   = j.token,
                token = null, holder = null, incarnation = null, leased_until = null, progress = null,
@@ -459,7 +467,8 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
     .bind(tx.now)
     .bind(tx.outbox)
     .bind(json!(Failure::cancelled()))
-    .bind(settlement.output.as_ref().map(|output| json!(output)));
+    .bind(settlement.output.as_ref().map(|output| json!(output)))
+    .bind(i32::try_from(SNOOZES_MAX).unwrap_or(i32::MAX));
     let Some(row) = tx.row(query).await? else { return Err(SettleError::LeaseLost(None)) };
     let state = state(row.try_get("state").map_err(StoreError::from)?)?;
     // Asked before, and the answer was lost: it stands. Any other has lost its lease.
@@ -477,6 +486,7 @@ fn verdict_name(verdict: &Verdict) -> &'static str {
         Verdict::Succeed => "succeed",
         Verdict::Retry { .. } => "retry",
         Verdict::Throttle { .. } => "throttle",
+        Verdict::Snooze { .. } => "snooze",
         Verdict::Fail { .. } => "fail",
         Verdict::Stale { .. } => "stale",
         Verdict::HandBack => "hand-back",

@@ -3,9 +3,11 @@
 mod accept;
 mod claim;
 mod events;
+mod follow;
 mod lease;
 mod people;
 mod ring;
+mod unique;
 
 use std::time::Duration;
 
