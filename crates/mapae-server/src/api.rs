@@ -23,6 +23,7 @@ pub mod metrics;
 mod model;
 pub mod problem;
 mod result;
+mod schedules;
 mod submit;
 
 use std::sync::{Arc, OnceLock};
@@ -145,6 +146,10 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(dead::assign))
         .routes(routes!(lanes::pause))
         .routes(routes!(lanes::resume))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::run))
         .routes(routes!(figures::stats))
         .routes(routes!(figures::workers))
         .routes(routes!(figures::resources))

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, serve, shell, submit,
-    tables, work, workers,
+    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, schedules, serve,
+    shell, submit, tables, work, workers,
 };
 use crate::global::Global;
 use crate::output::say;
@@ -47,6 +47,9 @@ enum Command {
     /// Lanes of jobs that wait
     #[command(subcommand)]
     Queue(queue::Queue),
+    /// Work that comes at set times
+    #[command(subcommand)]
+    Schedules(schedules::Schedules),
     /// List workers
     Workers,
     /// Events of jobs
@@ -120,6 +123,7 @@ impl Cli {
             Command::Job(command) => command.run(global).await,
             Command::Dead(command) => command.run(global).await,
             Command::Queue(command) => command.run(global).await,
+            Command::Schedules(command) => command.run(global).await,
             Command::Workers => workers::run(global).await,
             Command::Events(command) => command.run(global).await,
             Command::Key(command) => command.run(global).await,

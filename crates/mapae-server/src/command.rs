@@ -12,6 +12,7 @@ pub(crate) mod key;
 pub(crate) mod migrate;
 pub(crate) mod models;
 pub(crate) mod queue;
+pub(crate) mod schedules;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod submit;

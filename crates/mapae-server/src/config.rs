@@ -24,6 +24,8 @@ use mapae::job::lease::Timing;
 use mapae::job::name::Kind;
 use mapae::job::resource::Amounts;
 use mapae::job::retry::RetryPolicy;
+use mapae::job::schedule::Plan;
+use mapae::job::unique::UniqueRule;
 use mapae::store::contract::Retention;
 
 pub use self::error::ConfigError;
@@ -31,6 +33,7 @@ pub use self::layer::{Flag, Origin, Settings};
 pub use self::nearest::nearest;
 pub use self::secret::{Address, Secret};
 pub use self::value::{parse_duration, show_duration};
+use crate::plans::OnBody;
 
 /// A configuration that has passed its checks.
 #[derive(Clone, Debug)]
@@ -42,6 +45,7 @@ pub struct Config {
     pub worker: Worker,
     pub rescan_after: Duration,
     pub kinds: BTreeMap<Kind, KindSettings>,
+    pub schedules: Vec<Plan>,
     pub resources: Amounts,
     pub handlers: BTreeMap<Kind, Handler>,
     pub limits: Limits,
@@ -85,6 +89,9 @@ pub struct KindSettings {
     pub retry: RetryPolicy,
     pub timeout: Duration,
     pub needs: Amounts,
+    pub unique: Option<UniqueRule>,
+    /// What comes after each job of the kind, unless its submission says otherwise.
+    pub on: OnBody,
 }
 
 /// A kind whose work an HTTP service does.
@@ -136,6 +143,11 @@ impl Config {
     /// The configuration of this process: its files and its environment, under these flags.
     pub fn load(file: Option<&Path>, flags: &[Flag]) -> Result<Self, Vec<ConfigError>> {
         Self::resolve(&Settings::of_process(file, flags)?)
+    }
+
+    /// When two jobs of this kind are the same work.
+    pub fn unique(&self, kind: &Kind) -> Option<&UniqueRule> {
+        self.kinds.get(kind).and_then(|settings| settings.unique.as_ref())
     }
 
     /// What a job of this kind may cost.

@@ -30,6 +30,7 @@ pub mod record;
 pub mod resource;
 pub mod retry;
 pub mod rota;
+pub mod schedule;
 pub mod timestamp;
 pub mod unique;
 

@@ -11,7 +11,6 @@ mod sqlite;
 use std::sync::Arc;
 
 pub use self::postgres::Postgres;
-pub(crate) use self::row::as_micros;
 pub use self::sqlite::Sqlite;
 
 use self::contract::{Store, StoreError};

@@ -5,10 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use mapae::handler::http::Body;
+use mapae::job::follow::Next;
 use mapae::job::lease::Timing;
-use mapae::job::name::Kind;
+use mapae::job::name::{Kind, Owner, Priority, ScheduleName};
 use mapae::job::resource::Amounts;
 use mapae::job::retry::RetryPolicy;
+use mapae::job::schedule::{Cron, Missed, Plan};
+use mapae::job::unique::UniqueRule;
 use mapae::store::contract::Retention;
 use toml::Value;
 
@@ -18,6 +21,7 @@ use super::layer::{Setting, Settings, default_value};
 use super::secret::Address;
 use super::value;
 use super::{Broker, Config, Handler, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Worker};
+use crate::plans::UniqueBody;
 
 /// Largest secret file that is read.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
@@ -25,7 +29,8 @@ const SECRET_BYTES_MAX: u64 = 64 * 1024;
 impl Config {
     pub fn resolve(settings: &Settings) -> Result<Self, Vec<ConfigError>> {
         let mut read = Reader { settings, errors: Vec::new() };
-        let config = read.config();
+        let mut config = read.config();
+        config.schedules = read.schedules(&config);
         read.check(&config);
         if read.errors.is_empty() { Ok(config) } else { Err(read.errors) }
     }
@@ -53,6 +58,8 @@ impl Reader<'_> {
             worker: self.worker(),
             rescan_after: self.duration("rescan.after"),
             kinds: self.kinds(),
+            // Read last: what they make is described by the kinds.
+            schedules: Vec::new(),
             resources: self.resources(),
             handlers: self.handlers(),
             limits: Limits {
@@ -109,7 +116,10 @@ impl Reader<'_> {
             let backoff = self.at(at("backoff"), value::backoff);
             let timeout = self.at(at("timeout"), positive_duration);
             let needs = self.at(at("needs"), amounts);
-            kinds.insert(kind, KindSettings { retry: RetryPolicy { attempts, backoff }, timeout, needs });
+            let unique = self.optional(at("unique"), unique);
+            let on = self.at(at("on"), described);
+            let retry = RetryPolicy { attempts, backoff };
+            kinds.insert(kind, KindSettings { retry, timeout, needs, unique, on });
         }
         kinds
     }
@@ -120,12 +130,7 @@ impl Reader<'_> {
             let Some(kind) = self.kind("handler", name) else { continue };
             let at = |key: &str| ["handler", name, key].map(str::to_owned).to_vec();
             if self.settings.get(&at("url")).is_none() {
-                self.errors.push(ConfigError::Bad {
-                    key: key::show(&at("url")),
-                    origin: super::layer::Origin::Default,
-                    found: "missing".into(),
-                    possible: describe(&at("url")),
-                });
+                self.missing(&at("url"));
                 continue;
             }
             let url = self.secret(at("url")).and_then(|url| {
@@ -151,6 +156,67 @@ impl Reader<'_> {
         handlers
     }
 
+    fn schedules(&mut self, config: &Config) -> Vec<Plan> {
+        let mut schedules = Vec::new();
+        for text in self.settings.names_below("schedule") {
+            let at = |key: &str| ["schedule", text, key].map(str::to_owned).to_vec();
+            let Some(name) = self.needed(at("kind"), at("cron")).then(|| ScheduleName::new(text)) else {
+                continue;
+            };
+            let (pattern, zone) = (self.optional(at("cron"), value::text), self.at(at("zone"), value::text));
+            let kind = self.optional(at("kind"), |value| Kind::new(value.as_str()?).ok());
+            let params = self.at(at("params"), |value| {
+                value.as_table()?;
+                serde_json::to_value(value).ok()
+            });
+            let owner = self.at(at("owner"), |value| Owner::new(value.as_str()?).ok());
+            let priority = self.at(at("priority"), |value| {
+                counted(value, 1, 9).and_then(|n| Priority::new(u8::try_from(n).ok()?).ok())
+            });
+            let missed = self.at(at("missed"), |value| Missed::parse(value.as_str()?));
+            let (Some(pattern), Some(kind)) = (pattern, kind) else { continue };
+            let wrong = |why: String| ConfigError::Schedule { name: text.to_owned(), why };
+            let (name, cron) = match (name, Cron::new(&pattern, &zone)) {
+                (Ok(name), Ok(cron)) => (name, cron),
+                (Err(bad), _) => {
+                    self.errors.push(wrong(bad.to_string()));
+                    continue;
+                }
+                (_, Err(bad)) => {
+                    self.errors.push(wrong(bad.to_string()));
+                    continue;
+                }
+            };
+            // A circle of kinds is told of where the kinds are checked.
+            let on = crate::plans::follows(config, &kind, None).unwrap_or_default();
+            let (retry, unique) = (config.retry(&kind), config.unique(&kind).cloned());
+            let next = Next { kind, params, priority, retry, delay: Duration::ZERO, on };
+            schedules.push(Plan { name, owner, next, unique, cron, missed });
+        }
+        schedules
+    }
+
+    /// Whether both keys are given; one that is not is a mistake.
+    fn needed(&mut self, one: Vec<String>, other: Vec<String>) -> bool {
+        let mut there = true;
+        for path in [one, other] {
+            if self.settings.get(&path).is_none() {
+                self.missing(&path);
+                there = false;
+            }
+        }
+        there
+    }
+
+    fn missing(&mut self, path: &[String]) {
+        self.errors.push(ConfigError::Bad {
+            key: key::show(path),
+            origin: super::layer::Origin::Default,
+            found: "missing".into(),
+            possible: describe(path),
+        });
+    }
+
     fn resources(&mut self) -> Amounts {
         let mut amounts = Amounts::default();
         for name in self.settings.names_below("resource") {
@@ -163,6 +229,7 @@ impl Reader<'_> {
 
     /// What is right by itself and wrong together.
     fn check(&mut self, config: &Config) {
+        self.check_follows(config);
         if let Err(unsafe_timing) = config.worker.timing.check() {
             self.errors.push(unsafe_timing.into());
         }
@@ -174,6 +241,15 @@ impl Reader<'_> {
                     needs: settings.needs.get(resource).unwrap_or_default(),
                     all: config.resources.get(resource).unwrap_or_default(),
                 });
+            }
+        }
+    }
+
+    /// Chains of jobs that come after each other end.
+    fn check_follows(&mut self, config: &Config) {
+        for kind in config.kinds.keys() {
+            if let Err(why) = crate::plans::follows(config, kind, None) {
+                self.errors.push(ConfigError::Follows { kind: kind.to_string(), why });
             }
         }
     }
@@ -309,6 +385,17 @@ fn retry(value: &Value) -> Option<RetryPolicy> {
         }
     }
     Some(policy)
+}
+
+/// A table that the API knows as JSON.
+fn described<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
+    serde_json::from_value(serde_json::to_value(value).ok()?).ok()
+}
+
+fn unique(value: &Value) -> Option<UniqueRule> {
+    let body: UniqueBody = described(value)?;
+    // A key is a submission's to give.
+    body.rule(None).ok().filter(|_| body.key.is_none())
 }
 
 fn amounts(value: &Value) -> Option<Amounts> {

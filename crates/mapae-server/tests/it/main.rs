@@ -10,6 +10,7 @@ mod documents;
 mod events;
 mod health;
 mod jobs;
+mod plans;
 mod problems;
 mod routes;
 mod site;

@@ -64,3 +64,24 @@ $$;
 create trigger follow after update of state on mapae.jobs
    for each row when (new.follows and new.finished_at is not null and old.finished_at is null)
    execute function mapae.follow();
+
+-- When each schedule ticks next; what it makes stands in the configuration of those who keep it.
+create table mapae.schedules (
+    name    text        primary key,
+    owner   text        not null,
+    kind    text        not null,
+    cron    text        not null,
+    zone    text        not null,
+    missed  text        not null check (missed in ('skip', 'one', 'all')),
+    -- Null where it never ticks again.
+    next_at timestamptz,
+    paused  boolean     not null default false
+);
+
+-- The job of each tick, for some days. No tick has two.
+create table mapae.ticks (
+    schedule text        not null references mapae.schedules on delete cascade,
+    at       timestamptz not null,
+    job      uuid        not null,
+    primary key (schedule, at)
+);

@@ -58,3 +58,24 @@ begin
       from follows f
      where f.job = new.id and f.after = new.state and f.made_at = new.finished_at;
 end;
+
+-- When each schedule ticks next; what it makes stands in the configuration of those who keep it.
+create table schedules (
+    name    text        primary key,
+    owner   text        not null,
+    kind    text        not null,
+    cron    text        not null,
+    zone    text        not null,
+    missed  text        not null check (missed in ('skip', 'one', 'all')),
+    -- Null where it never ticks again.
+    next_at integer,
+    paused  integer     not null default 0
+) strict;
+
+-- The job of each tick, for some days. No tick has two.
+create table ticks (
+    schedule text        not null references schedules on delete cascade,
+    at       integer     not null,
+    job      blob        not null,
+    primary key (schedule, at)
+) strict;

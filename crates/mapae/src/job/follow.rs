@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::name::{JobId, Kind, Lane, Priority};
 use super::record::NewJob;
@@ -63,26 +63,6 @@ impl Next {
             on: self.on.clone(),
             ..NewJob::new(parent.owner.clone(), self.kind.clone(), self.params.clone())
         }
-    }
-
-    /// As a store keeps it until then.
-    pub(crate) fn stored(&self) -> Value {
-        let micros = |duration: Duration| crate::store::as_micros(duration);
-        let mut stored = json!({
-            "kind": self.kind,
-            "lane": self.lane().to_string(),
-            "priority": self.priority,
-            "params": self.params,
-            "attempts_max": i32::try_from(self.retry.attempts).unwrap_or(i32::MAX),
-            "backoff_first_us": micros(self.retry.backoff.first),
-            "backoff_max_us": micros(self.retry.backoff.max),
-            "delay_us": micros(self.delay),
-        });
-        if !self.on.is_empty() {
-            let on = self.on.iter().map(|follow| (follow.after.as_str().to_owned(), follow.next.stored()));
-            stored["on"] = Value::Object(on.collect::<Map<_, _>>());
-        }
-        stored
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a store promises. Each doc comment says what is true once the call has returned.
 //!
-//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`] and [`Tidy`]
-//! the keeper's, [`View`] the reader's, [`Control`] that of people and of accepting. A store is all five.
+//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`], [`Tidy`] and
+//! [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people and of accepting. A store is
+//! all six.
 //!
 //! | rule | |
 //! |---|---|
@@ -18,6 +19,7 @@
 mod control;
 mod keep;
 mod run;
+mod schedule;
 mod tidy;
 mod view;
 
@@ -30,6 +32,7 @@ pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
 pub use self::run::{
     Beat, Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
 };
+pub use self::schedule::{Schedule, Schedules};
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
 pub use self::view::{EventFilter, JobFilter, LaneStats, Page, Stats, View, WorkerRow};
 
@@ -41,7 +44,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where jobs live.
 #[async_trait]
-pub trait Store: Run + Keep + Tidy + View + Control + Send + Sync + 'static {
+pub trait Store: Run + Keep + Tidy + Schedules + View + Control + Send + Sync + 'static {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;
 

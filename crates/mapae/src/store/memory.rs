@@ -10,6 +10,7 @@ mod control;
 mod follow;
 mod keep;
 mod run;
+mod schedule;
 mod tidy;
 mod unique;
 mod view;
@@ -21,9 +22,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::contract::{Garbage, KeyRecord, Schema, Scope, Store, StoreError, WorkerRow};
+use super::contract::{Garbage, KeyRecord, Schedule, Schema, Scope, Store, StoreError, WorkerRow};
 use crate::job::event::{Event, EventKind, Position};
-use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner};
+use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner, ScheduleName};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
 use crate::job::timestamp::Timestamp;
@@ -96,6 +97,9 @@ struct Tables {
     /// The events that need not be sent any more.
     sent: HashSet<(JobId, u64)>,
     paused: BTreeSet<Lane>,
+    schedules: BTreeMap<ScheduleName, Schedule>,
+    /// The job of each tick.
+    ticks: BTreeMap<(ScheduleName, Timestamp), JobId>,
     workers: BTreeMap<String, Worker>,
     garbage: Vec<Garbage>,
     keys: Vec<([u8; 32], KeyRecord)>,

@@ -15,6 +15,7 @@ mod member;
 #[cfg(feature = "faults")]
 mod mutant;
 mod run;
+mod schedule;
 mod tidy;
 mod unique;
 mod view;
@@ -33,7 +34,9 @@ use super::batch::Batcher;
 use super::contract::{Accepted, PATIENCE, Schema, SettleError, Settlement, Store, StoreError};
 use super::row::job_row;
 use crate::job::State;
-use crate::job::record::{Job, NewJob};
+use crate::job::lease::Lease;
+use crate::job::record::{Checkpoint, Job, NewJob, Output};
+use crate::job::retry::Verdict;
 use crate::job::timestamp::Timestamp;
 
 /// Connections beside those of the member, for claims, settles, accepts and the keeper; more would only let
@@ -155,6 +158,36 @@ impl Postgres {
         job: NewJob,
     ) -> Result<Accepted, super::contract::AcceptError> {
         unique::accept_on(transaction, &job, self.outbox).await?
+    }
+
+    /// Completes a job in the transaction of the handler that runs it: its result, its event and what comes after
+    /// it are there if, and only if, that commits. The handler may then return anything that is no failure:
+    /// the job has been completed.
+    ///
+    /// Answers the state that the commit will make true: `cancelled` where the job's owner has asked for that;
+    /// then roll back, unless the work is to stand all the same.
+    ///
+    /// Keep the transaction short: until it ends, the job's heartbeat waits for it.
+    pub async fn complete_in(
+        &self,
+        transaction: &mut sqlx::PgTransaction<'_>,
+        lease: &Lease,
+        output: Option<Output>,
+    ) -> Result<State, SettleError> {
+        let settlement = Settlement { lease: lease.clone(), verdict: Verdict::Succeed, output };
+        let mut answers = run::settle_on(transaction, &[settlement], self.outbox).await?;
+        answers.pop().unwrap_or_else(|| Err(StoreError::Broken("no answer to a settle".into()).into()))
+    }
+
+    /// Keeps a stage in the transaction of the handler that runs the job, together with what else that writes.
+    /// Fenced, and short, as [`Postgres::complete_in`].
+    pub async fn checkpoint_in(
+        &self,
+        transaction: &mut sqlx::PgTransaction<'_>,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), SettleError> {
+        run::checkpoint_on(transaction, lease, checkpoint, self.outbox).await
     }
 }
 

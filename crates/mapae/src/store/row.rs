@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::contract::{Holding, StoreError};
 use crate::job::State;
 use crate::job::event::{Event, Position};
+use crate::job::follow::Next;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{Assignee, JobId, Kind, Lane, Owner, Priority};
 use crate::job::record::Job;
@@ -165,10 +166,29 @@ fn micros(number: i64) -> Duration {
 }
 
 /// Microseconds as the columns hold them.
-pub(crate) fn as_micros(duration: Duration) -> i64 {
+pub(super) fn as_micros(duration: Duration) -> i64 {
     // A century: later than anything, and still far from where sums with a date would overflow.
     const MOST: i64 = 100 * 366 * 24 * 3600 * 1_000_000;
     i64::try_from(duration.as_micros()).unwrap_or(MOST).min(MOST)
+}
+
+/// A job that is to be made later, as the column `next` of `follows` holds it.
+pub(super) fn stored(next: &Next) -> Value {
+    let mut stored = json!({
+        "kind": next.kind,
+        "lane": next.lane().to_string(),
+        "priority": next.priority,
+        "params": next.params,
+        "attempts_max": i32::try_from(next.retry.attempts).unwrap_or(i32::MAX),
+        "backoff_first_us": as_micros(next.retry.backoff.first),
+        "backoff_max_us": as_micros(next.retry.backoff.max),
+        "delay_us": as_micros(next.delay),
+    });
+    if !next.on.is_empty() {
+        let on = next.on.iter().map(|follow| (follow.after.as_str().to_owned(), self::stored(&follow.next)));
+        stored["on"] = Value::Object(on.collect());
+    }
+    stored
 }
 
 /// For a value in the database that this program would not have written.

@@ -11,7 +11,7 @@ use crate::job::name::{JobId, Kind};
 use crate::job::record::NewJob;
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{Scope, StoreError};
-use crate::store::row::unreadable;
+use crate::store::row::{stored, unreadable};
 
 /// The declarations of a job made in the transaction that is open.
 pub(super) async fn declare(
@@ -30,7 +30,7 @@ pub(super) async fn declare(
     )
     .bind(job.id.0)
     .bind(job.on.iter().map(|follow| follow.after.as_str().to_owned()).collect::<Vec<_>>())
-    .bind(job.on.iter().map(|follow| follow.next.stored()).collect::<Vec<_>>())
+    .bind(job.on.iter().map(|follow| stored(&follow.next)).collect::<Vec<_>>())
     .bind(outbox)
     .done(connection)
     .await?;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row};
+use sqlx::{PgConnection, PgExecutor, PgPool, Row};
 use tracing::error;
 use uuid::Uuid;
 
-use super::ask::Ask;
+use super::ask::{Ask, within};
 use super::{Postgres, job_columns};
 use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
@@ -173,37 +173,12 @@ impl Run for Postgres {
         .bind(serde_json::json!(progress))
         .done(&self.pool)
         .await?;
-        self.fenced(lease, done.rows_affected()).await
+        if done.rows_affected() > 0 { Ok(()) } else { Err(lost(&self.pool, lease).await?) }
     }
 
     async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint) -> Result<(), SettleError> {
-        let done = sqlx::query(
-            "
-            with held as (
-                update mapae.jobs set sequence = sequence + 1
-                 where id = $1 and token = $2 and state = 'running'
-                returning id, owner, kind, sequence, attempt, holder
-            ), kept as (
-                insert into mapae.checkpoints (job, stage, output, took_us, at)
-                select id, $3, $4, $5, clock_timestamp() from held
-                on conflict (job, stage) do update
-                   set output = excluded.output, took_us = excluded.took_us, at = excluded.at
-            ), told as (
-                insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
-                select id, sequence, owner, kind, 'stage', now(), attempt, holder, $3, not $6 from held
-            )
-            select id from held
-            ",
-        )
-        .bind(lease.job.0)
-        .bind(lease.token.0)
-        .bind(&checkpoint.stage)
-        .bind(serde_json::json!(checkpoint.output))
-        .bind(as_micros(checkpoint.took))
-        .bind(self.outbox)
-        .rows(&self.pool)
-        .await?;
-        self.fenced(lease, done.len() as u64).await
+        let mut connection = within(self.pool.acquire()).await?;
+        checkpoint_on(&mut connection, lease, checkpoint, self.outbox).await
     }
 
     async fn checkpoints(&self, job: JobId) -> Result<Vec<Checkpoint>, StoreError> {
@@ -348,31 +323,79 @@ impl Postgres {
         }
         Ok(answers)
     }
+}
 
-    /// What no row changed means.
-    async fn fenced(&self, lease: &Lease, changed: u64) -> Result<(), SettleError> {
-        if changed > 0 {
-            return Ok(());
-        }
-        let row = sqlx::query(
-            "select state from mapae.jobs where id = $1 and not (delete_asked and finished_at is not null)",
+/// A stage and its event in one statement, under the job's token.
+pub(super) async fn checkpoint_on(
+    connection: &mut PgConnection,
+    lease: &Lease,
+    checkpoint: &Checkpoint,
+    outbox: bool,
+) -> Result<(), SettleError> {
+    let done = sqlx::query(
+        "
+        with held as (
+            update mapae.jobs set sequence = sequence + 1
+             where id = $1 and token = $2 and state = 'running'
+            returning id, owner, kind, sequence, attempt, holder
+        ), kept as (
+            insert into mapae.checkpoints (job, stage, output, took_us, at)
+            select id, $3, $4, $5, clock_timestamp() from held
+            on conflict (job, stage) do update
+               set output = excluded.output, took_us = excluded.took_us, at = excluded.at
+        ), told as (
+            insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
+            select id, sequence, owner, kind, 'stage', now(), attempt, holder, $3, not $6 from held
         )
-        .bind(lease.job.0)
-        .maybe(&self.pool)
-        .await?;
-        let found =
-            row.map(|row| row.try_get("state").map_err(StoreError::from).and_then(state)).transpose()?;
-        Err(SettleError::LeaseLost(found))
-    }
+        select id from held
+        ",
+    )
+    .bind(lease.job.0)
+    .bind(lease.token.0)
+    .bind(&checkpoint.stage)
+    .bind(serde_json::json!(checkpoint.output))
+    .bind(as_micros(checkpoint.took))
+    .bind(outbox)
+    .rows(&mut *connection)
+    .await?;
+    if done.is_empty() { Err(lost(connection, lease).await?) } else { Ok(()) }
+}
+
+/// What no row changed means.
+async fn lost(on: impl PgExecutor<'_>, lease: &Lease) -> Result<SettleError, StoreError> {
+    let row = sqlx::query(
+        "select state from mapae.jobs where id = $1 and not (delete_asked and finished_at is not null)",
+    )
+    .bind(lease.job.0)
+    .maybe(on)
+    .await?;
+    let found = row.map(|row| row.try_get("state").map_err(StoreError::from).and_then(state)).transpose()?;
+    Ok(SettleError::LeaseLost(found))
 }
 
 fn holding(row: &PgRow) -> Result<Holding, StoreError> {
     job_row!(row).holding()
 }
 
-/// T5, T6, T6b, snoozing and handing back, for any number of jobs: state, result and event in one statement.
 pub(super) async fn settle(
     pool: &PgPool,
+    batch: &[Settlement],
+    outbox: bool,
+) -> Result<Vec<Result<State, SettleError>>, StoreError> {
+    let mut connection = within(pool.acquire()).await?;
+    let answers = settle_on(&mut connection, batch, outbox).await;
+    drop(connection);
+    #[cfg(feature = "faults")]
+    {
+        let ids: Vec<Uuid> = batch.iter().map(|settlement| settlement.lease.job.0).collect();
+        super::mutant::tell_late(pool, &ids).await?;
+    }
+    answers
+}
+
+/// T5, T6, T6b, snoozing and handing back, for any number of jobs: state, result and event in one statement.
+pub(super) async fn settle_on(
+    connection: &mut PgConnection,
     batch: &[Settlement],
     outbox: bool,
 ) -> Result<Vec<Result<State, SettleError>>, StoreError> {
@@ -466,10 +489,8 @@ pub(super) async fn settle(
     .bind(serde_json::json!(Failure::cancelled()))
     .bind(outbox)
     .bind(i32::try_from(SNOOZES_MAX).unwrap_or(i32::MAX))
-    .rows(pool)
+    .rows(&mut *connection)
     .await?;
-    #[cfg(feature = "faults")]
-    super::mutant::tell_late(pool, &ids).await?;
     let mut answers = HashMap::with_capacity(batch.len());
     for row in rows {
         answers.insert(
@@ -488,7 +509,7 @@ pub(super) async fn settle(
         let rows =
             sqlx::query("select id, state, settled_by, delete_asked from mapae.jobs where id = any($1)")
                 .bind(&refused)
-                .rows(pool)
+                .rows(connection)
                 .await?;
         for row in rows {
             let buried: bool = row.try_get("delete_asked")?;

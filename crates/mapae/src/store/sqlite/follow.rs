@@ -10,7 +10,7 @@ use crate::job::name::{JobId, Kind};
 use crate::job::record::NewJob;
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{Scope, StoreError};
-use crate::store::row::unreadable;
+use crate::store::row::{stored, unreadable};
 
 /// The declarations of a job made in the transaction that is open.
 pub(super) async fn declare(tx: &mut Transaction<'_>, job: &NewJob) -> Result<(), StoreError> {
@@ -18,7 +18,7 @@ pub(super) async fn declare(tx: &mut Transaction<'_>, job: &NewJob) -> Result<()
         return Ok(());
     }
     let on: Value =
-        job.on.iter().map(|follow| json!([follow.after.as_str(), follow.next.stored()])).collect();
+        job.on.iter().map(|follow| json!([follow.after.as_str(), stored(&follow.next)])).collect();
     let query = sqlx::query(
         "
         insert into follows (job, after, next, sent)

@@ -161,36 +161,7 @@ impl Run for Sqlite {
 
     async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint) -> Result<(), SettleError> {
         let (lease, checkpoint) = (lease.clone(), checkpoint.clone());
-        self.write(async move |tx| {
-            let query = sqlx::query(
-                "
-                update jobs set sequence = sequence + 1
-                 where id = $1 and token = $2 and state = 'running'
-                returning attempt, holder
-                ",
-            )
-            .bind(lease.job.0)
-            .bind(lease.token.0);
-            let Some(row) = tx.row(query).await? else { return Err(refused(tx, &lease).await?) };
-            let query = sqlx::query(
-                "insert or replace into checkpoints (job, stage, output, took_us, at) values ($1, $2, $3, $4, $5)",
-            )
-            .bind(lease.job.0)
-            .bind(&checkpoint.stage)
-            .bind(json!(checkpoint.output))
-            .bind(as_micros(checkpoint.took))
-            .bind(tx.now);
-            tx.run(query).await?;
-            let told = Told {
-                job: lease.job.0,
-                event: "stage".into(),
-                attempt: row.try_get("attempt").map_err(StoreError::from)?,
-                worker: row.try_get("holder").map_err(StoreError::from)?,
-                code: Some(checkpoint.stage),
-            };
-            Ok(tell(tx, &[told]).await?)
-        })
-        .await
+        self.write(async move |tx| checkpoint_on(tx, &lease, &checkpoint).await).await
     }
 
     async fn checkpoints(&self, job: JobId) -> Result<Vec<Checkpoint>, StoreError> {
@@ -210,6 +181,41 @@ impl Run for Sqlite {
             })
             .collect()
     }
+}
+
+/// A stage and its event, under the job's token.
+pub(super) async fn checkpoint_on(
+    tx: &mut Transaction<'_>,
+    lease: &Lease,
+    checkpoint: &Checkpoint,
+) -> Result<(), SettleError> {
+    let query = sqlx::query(
+        "
+        update jobs set sequence = sequence + 1
+         where id = $1 and token = $2 and state = 'running'
+        returning attempt, holder
+        ",
+    )
+    .bind(lease.job.0)
+    .bind(lease.token.0);
+    let Some(row) = tx.row(query).await? else { return Err(refused(tx, lease).await?) };
+    let query = sqlx::query(
+        "insert or replace into checkpoints (job, stage, output, took_us, at) values ($1, $2, $3, $4, $5)",
+    )
+    .bind(lease.job.0)
+    .bind(&checkpoint.stage)
+    .bind(json!(checkpoint.output))
+    .bind(as_micros(checkpoint.took))
+    .bind(tx.now);
+    tx.run(query).await?;
+    let told = Told {
+        job: lease.job.0,
+        event: "stage".into(),
+        attempt: row.try_get("attempt").map_err(StoreError::from)?,
+        worker: row.try_get("holder").map_err(StoreError::from)?,
+        code: Some(checkpoint.stage.clone()),
+    };
+    Ok(tell(tx, &[told]).await?)
 }
 
 fn given(pointers: &[Pointer]) -> Value {
@@ -402,7 +408,7 @@ async fn refused(tx: &mut Transaction<'_>, lease: &Lease) -> Result<SettleError,
 
 /// T5, T6, T6b, snoozing and handing back: the event, told from the row as it was, then the state and the result;
 /// last, what the row says of who settled it.
-async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<State, SettleError> {
+pub(super) async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<State, SettleError> {
     let lease = &settlement.lease;
     let failure = match &settlement.verdict {
         Verdict::Retry { failure, .. }

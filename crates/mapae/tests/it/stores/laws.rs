@@ -7,6 +7,7 @@ mod follow;
 mod lease;
 mod people;
 mod ring;
+mod schedule;
 mod unique;
 
 use std::time::Duration;

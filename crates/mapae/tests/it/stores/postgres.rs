@@ -12,7 +12,7 @@ use super::Harness;
 use crate::site;
 
 /// Every column that holds a moment.
-pub(super) const MOMENTS: [(&str, &[&str]); 11] = [
+pub(super) const MOMENTS: [(&str, &[&str]); 13] = [
     ("jobs", &["created_at", "due_at", "deadline", "started_at", "finished_at", "leased_until", "ring_at"]),
     ("results", &["stored_at"]),
     ("checkpoints", &["at"]),
@@ -23,6 +23,8 @@ pub(super) const MOMENTS: [(&str, &[&str]); 11] = [
     ("pauses", &["at"]),
     ("uniques", &["until"]),
     ("follows", &["made_at"]),
+    ("schedules", &["next_at"]),
+    ("ticks", &["at"]),
     ("keys", &["created_at", "expires_at", "revoked_at"]),
 ];
 
