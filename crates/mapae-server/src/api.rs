@@ -146,6 +146,8 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(dead::assign))
         .routes(routes!(lanes::pause))
         .routes(routes!(lanes::resume))
+        .routes(routes!(lanes::pause_kind))
+        .routes(routes!(lanes::resume_kind))
         .routes(routes!(schedules::list))
         .routes(routes!(schedules::pause))
         .routes(routes!(schedules::resume))

@@ -184,3 +184,28 @@ async fn a_schedule_makes_its_job_when_it_ticks_however_many_keep_it() {
     let different: std::collections::BTreeSet<&String> = due.iter().collect();
     assert_eq!(different.len(), due.len(), "one job for each second: {due:?}");
 }
+
+#[tokio::test]
+async fn a_paused_kind_starts_nothing_whatever_its_priority_and_says_so() {
+    let site = Site::new().await;
+    let (admin, key) = (site.admin().await, site.key(Some("acme"), &ALL).await);
+    let act = async |what: &str| {
+        let path = format!("/v1/kinds/work/{what}");
+        site.answer(request(Method::POST, &admin, &path).body(axum::body::Body::empty()).unwrap())
+            .await
+            .status
+    };
+    assert_eq!(act("pause").await, 204);
+    let mut jobs = Vec::new();
+    for (priority, lane) in [(1, "work:high"), (5, "work"), (9, "work:low")] {
+        let job = site.post(&key, "/v1/jobs", json!({ "kind": "work", "priority": priority })).await.json();
+        assert_eq!(job["why_waiting"], format!("The lane {lane} is paused."));
+        jobs.push(job["links"]["self"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(site.claim().await.len(), 0);
+    assert_eq!(act("resume").await, 204);
+    for job in jobs {
+        assert_eq!(site.get(&key, &job).await.json()["why_waiting"], "No worker is running.");
+    }
+    assert_eq!(site.claim().await.len(), 1);
+}

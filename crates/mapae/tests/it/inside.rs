@@ -9,9 +9,7 @@ use mapae::job::lease::{Lease, Token};
 use mapae::job::name::{JobId, Kind};
 use mapae::job::record::{Checkpoint, NewJob, Output};
 use mapae::job::retry::Verdict;
-use mapae::store::contract::{
-    Claim, Control, EventFilter, Join, Run, Scope, SettleError, Settlement, Store, View,
-};
+use mapae::store::contract::{Claim, EventFilter, Join, Scope, SettleError, Settlement, Store};
 use mapae::store::{Postgres, Sqlite};
 use serde_json::{Value, json};
 

@@ -610,7 +610,9 @@ async fn explain_every_statement() {
     transaction.commit().await.unwrap();
     let mut explained = 0;
     let statements = heard::statements();
-    for statement in statements.iter().flat_map(|all| all.split(';')).map(str::trim) {
+    // What stands within a trigger is no statement by itself.
+    let alone = statements.iter().filter(|all| !all.contains("create trigger"));
+    for statement in alone.flat_map(|all| all.split(';')).map(str::trim) {
         let reads =
             ["with", "select", "insert", "update", "delete"].iter().any(|verb| statement.starts_with(verb));
         // Counting jobs looks at jobs: the statistics, and they alone.
