@@ -244,6 +244,8 @@ async fn fill(connection: &mut PgConnection) {
         "alter table mapae.results set unlogged",
         "alter table mapae.checkpoints set unlogged",
         "alter table mapae.events set unlogged",
+        "alter table mapae.uniques set unlogged",
+        "alter table mapae.follows set unlogged",
         "alter table mapae.jobs set unlogged",
     ] {
         connection.execute(statement).await.unwrap();
