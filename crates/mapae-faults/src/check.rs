@@ -82,7 +82,7 @@ fn life(job: &Job, events: &[Event]) -> Result<(), String> {
                 "running"
             }
             ("running", "lost" | "retrying") => "pending",
-            ("running", "released" | "throttled") => {
+            ("running", "released" | "throttled" | "snoozed") => {
                 attempt -= 1;
                 "pending"
             }

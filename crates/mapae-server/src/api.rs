@@ -24,6 +24,7 @@ mod model;
 pub mod problem;
 pub(crate) mod resources;
 mod result;
+mod schedules;
 mod submit;
 
 use std::sync::{Arc, OnceLock};
@@ -146,6 +147,12 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(dead::assign))
         .routes(routes!(lanes::pause))
         .routes(routes!(lanes::resume))
+        .routes(routes!(lanes::pause_kind))
+        .routes(routes!(lanes::resume_kind))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::run))
         .routes(routes!(figures::stats))
         .routes(routes!(figures::workers))
         .routes(routes!(resources::resources))

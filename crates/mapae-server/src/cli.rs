@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, resources, serve, shell, submit,
-    tables, work, workers,
+    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, resources, schedules,
+    serve, shell, submit, tables, work, workers,
 };
 use crate::global::Global;
 use crate::output::say;
@@ -47,6 +47,9 @@ enum Command {
     /// Lanes of jobs that wait
     #[command(subcommand)]
     Queue(queue::Queue),
+    /// Work that comes at set times
+    #[command(subcommand)]
+    Schedules(schedules::Schedules),
     /// List workers
     Workers,
     /// List resources and limits, and what is in use of them
@@ -122,6 +125,7 @@ impl Cli {
             Command::Job(command) => command.run(global).await,
             Command::Dead(command) => command.run(global).await,
             Command::Queue(command) => command.run(global).await,
+            Command::Schedules(command) => command.run(global).await,
             Command::Workers => workers::run(global).await,
             Command::Resources => resources::run(global).await,
             Command::Events(command) => command.run(global).await,

@@ -13,6 +13,7 @@ pub(crate) mod migrate;
 pub(crate) mod models;
 pub(crate) mod queue;
 pub(crate) mod resources;
+pub(crate) mod schedules;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod submit;

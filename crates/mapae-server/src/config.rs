@@ -25,6 +25,8 @@ use mapae::job::name::Kind;
 use mapae::job::limit::{self, Limit, Rate};
 use mapae::job::resource::{Amounts, Needs};
 use mapae::job::retry::RetryPolicy;
+use mapae::job::schedule::Plan;
+use mapae::job::unique::UniqueRule;
 use mapae::store::contract::Retention;
 
 pub use self::error::ConfigError;
@@ -32,6 +34,7 @@ pub use self::layer::{Flag, Origin, Settings};
 pub use self::nearest::nearest;
 pub use self::secret::{Address, Secret};
 pub use self::value::{parse_duration, show_duration};
+use crate::plans::OnBody;
 
 /// A configuration that has passed its checks.
 #[derive(Clone, Debug)]
@@ -43,6 +46,7 @@ pub struct Config {
     pub worker: Worker,
     pub rescan_after: Duration,
     pub kinds: BTreeMap<Kind, KindSettings>,
+    pub schedules: Vec<Plan>,
     pub resources: BTreeMap<String, Resource>,
     pub handlers: BTreeMap<Kind, Handler>,
     pub limits: Limits,
@@ -86,6 +90,9 @@ pub struct KindSettings {
     pub retry: RetryPolicy,
     pub timeout: Duration,
     pub needs: Needs,
+    pub unique: Option<UniqueRule>,
+    /// What comes after each job of the kind, unless its submission says otherwise.
+    pub on: OnBody,
     /// Of all jobs of the kind together, over all workers.
     pub whole: Limit,
     /// Of each owner's jobs of the kind, over all workers.
@@ -174,6 +181,11 @@ impl Config {
             limits.need(kind.clone(), settings.needs.clone());
         }
         limits
+    }
+
+    /// When two jobs of this kind are the same work.
+    pub fn unique(&self, kind: &Kind) -> Option<&UniqueRule> {
+        self.kinds.get(kind).and_then(|settings| settings.unique.as_ref())
     }
 
     /// What a job of this kind may cost.

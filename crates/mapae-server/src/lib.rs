@@ -10,6 +10,7 @@
 //! | `client` | how commands reach a runtime |
 //! | [`documents`] | the kind `document.analyze` |
 //! | [`ai`] | what is understood of texts by the models of this machine, and the kind `context.process` |
+//! | [`plans`] | uniqueness and what comes after a job, as people write them |
 //! | `upload`, `media` | taking a file in |
 //! | `why` | why a job waits, in words |
 
@@ -27,6 +28,7 @@ mod log;
 mod media;
 mod outbound;
 mod output;
+pub mod plans;
 mod process;
 pub mod runtime;
 mod signals;

@@ -168,6 +168,7 @@ impl Runtime {
             rescan_after: config.rescan_after,
             retention: config.retention.clone(),
             sink: None,
+            schedules: config.schedules.clone(),
         };
         keeper::start(self.parts(), plan)
     }

@@ -100,6 +100,7 @@ fn not_due(job: &Job) -> String {
         Some(failure) if job.throttled > 0 => {
             format!("It was put off by {}; it is not due until {until}.", failure.code)
         }
+        None if job.snoozed > 0 => format!("Its handler put it off; it is not due until {until}."),
         _ => format!("It is not due until {until}."),
     }
 }
@@ -138,7 +139,9 @@ mod tests {
             assignee: None,
             hint: 0,
             throttled: 0,
+            snoozed: 0,
             redrives: 0,
+            parent: None,
             trace: None,
             sequence: 1,
         }
@@ -150,6 +153,7 @@ mod tests {
         let idle = Facts { now: job.due_at, workers: 2, workers_of_kind: 1, ..Facts::default() };
         let later = Job { due_at: job.due_at + Duration::from_secs(60), ..job.clone() };
         let backoff = Job { attempt: 2, failure: Some(Failure::retryable("ai-down", "x")), ..later.clone() };
+        let snoozed = Job { snoozed: 2, ..later.clone() };
         let running = Job { state: State::Running, ..job.clone() };
         let at = |gate, paced| {
             let kind = job.kind.clone();
@@ -164,6 +168,11 @@ mod tests {
             (&job, idle.clone(), None),
             (&running, Facts { lane_paused: true, ..idle.clone() }, None),
             (&later, idle.clone(), Some("It is not due until 2026-11-30T00:54:20.000Z.")),
+            (
+                &snoozed,
+                idle.clone(),
+                Some("Its handler put it off; it is not due until 2026-11-30T00:54:20.000Z."),
+            ),
             (
                 &backoff,
                 idle.clone(),

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::broker::contract::{Broker, Pointer, Published, Source};
 use crate::fault::{self, Point};
+use crate::job::follow::{self, DEPTH_MAX, FOLLOWS_MAX, Follow};
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
 use crate::store::contract::{AcceptError, Accepted, LaneWindow, Store, StoreError};
@@ -115,16 +116,8 @@ impl Accept {
 
     /// The job is durable when this returns. Its file, if it has one, must be durable before.
     pub async fn accept(&self, mut job: NewJob) -> Result<Accepted, SubmitError> {
-        if serde_json::to_vec(&job.params).map_or(true, |bytes| bytes.len() > PARAMS_BYTES_MAX) {
-            return Err(SubmitError::ParamsTooLarge);
-        }
-        if depth(&job.params) > PARAMS_DEPTH_MAX {
-            return Err(SubmitError::ParamsTooDeep);
-        }
-        // Lawful JSON, but PostgreSQL's jsonb does not take it (documentation 8.14).
-        if holds_nul(&job.params) {
-            return Err(SubmitError::ParamsNul);
-        }
+        check_params(&job.params)?;
+        check_follows(&job.on)?;
         let lane = job.lane();
         let now_due = job.run_at.is_none();
         let rows = self.broker.caps().source == Source::Rows;
@@ -161,8 +154,39 @@ pub enum SubmitError {
     ParamsTooDeep,
     #[error("params may not hold the character U+0000")]
     ParamsNul,
+    #[error(
+        "at most {FOLLOWS_MAX} jobs come after one, {DEPTH_MAX} after each other, and one for each way to end"
+    )]
+    Follows,
     #[error(transparent)]
     Accept(#[from] AcceptError),
+}
+
+fn check_params(params: &Value) -> Result<(), SubmitError> {
+    if serde_json::to_vec(params).map_or(true, |bytes| bytes.len() > PARAMS_BYTES_MAX) {
+        return Err(SubmitError::ParamsTooLarge);
+    }
+    if depth(params) > PARAMS_DEPTH_MAX {
+        return Err(SubmitError::ParamsTooDeep);
+    }
+    // Lawful JSON, but PostgreSQL's jsonb does not take it (documentation 8.14).
+    if holds_nul(params) {
+        return Err(SubmitError::ParamsNul);
+    }
+    Ok(())
+}
+
+fn check_follows(on: &[Follow]) -> Result<(), SubmitError> {
+    let (count, deep) = follow::size(on);
+    let twice = |follow: &Follow| on.iter().filter(|other| other.after == follow.after).count() > 1;
+    if count > FOLLOWS_MAX || deep > DEPTH_MAX || on.iter().any(twice) {
+        return Err(SubmitError::Follows);
+    }
+    for follow in on {
+        check_params(&follow.next.params)?;
+        check_follows(&follow.next.on)?;
+    }
+    Ok(())
 }
 
 /// How deep a value is nested, counted no further than matters here.

@@ -13,7 +13,7 @@
 //!    │               │ deadline passed                     ├─ retry, budget spent ► failed
 //!    │               └────────► failed                     │
 //!    └─────────────────────────────────────────────────────┘
-//!         retry, throttle, hand back, or the lease ran out
+//!         retry, throttle, snooze, hand back, or the lease ran out
 //! ```
 //!
 //! [`Life::after`] is pure: no I/O, no clock, no randomness. The stores say the same in SQL, each
@@ -23,6 +23,7 @@
 //! Not here: who calls it, when, and what is told to whom ([`Effect`] only names it).
 
 pub mod event;
+pub mod follow;
 pub mod lease;
 pub mod limit;
 pub mod name;
@@ -30,7 +31,9 @@ pub mod record;
 pub mod resource;
 pub mod retry;
 pub mod rota;
+pub mod schedule;
 pub mod timestamp;
+pub mod unique;
 
 use std::time::Duration;
 
@@ -38,7 +41,7 @@ use serde::{Deserialize, Serialize};
 
 use self::event::EventKind;
 use self::lease::{Holder, Token};
-use self::retry::{THROTTLES_MAX, Verdict};
+use self::retry::{SNOOZES_MAX, THROTTLES_MAX, Verdict};
 use self::timestamp::Timestamp;
 
 /// What a job's row says it is.
@@ -116,6 +119,7 @@ pub struct Life {
     pub due_at: Timestamp,
     pub deadline: Option<Timestamp>,
     pub throttled: u32,
+    pub snoozed: u32,
     pub redrives: u32,
     /// Events written so far.
     pub sequence: u64,
@@ -136,7 +140,7 @@ pub enum Step {
     Renew { token: Token, lease: Duration },
     /// A stage is done and its output kept.
     Stage { token: Token },
-    /// T5, T6, T6b, and handing back.
+    /// T5, T6, T6b, snoozing and handing back.
     Settle { token: Token, verdict: Verdict },
     /// T7, run by a keeper for a lease that ran out or (`gone`) whose holder is known to be gone.
     Reap { gone: bool, delay: Duration },
@@ -197,6 +201,7 @@ impl Life {
             due_at,
             deadline,
             throttled: 0,
+            snoozed: 0,
             redrives: 0,
             sequence: 1,
             settled_by: None,
@@ -324,7 +329,7 @@ impl Life {
 
             (Status::Ended(End::Failed), Step::Redrive) if !self.delete_asked => {
                 next.attempt = 0;
-                next.throttled = 0;
+                (next.throttled, next.snoozed) = (0, 0);
                 next.redrives += 1;
                 next.deadline = self.deadline.filter(|deadline| now < *deadline);
                 next.wait(EventKind::Redriven, now, &mut effects);
@@ -405,6 +410,14 @@ impl Life {
                 self.attempt -= 1;
                 self.throttled += 1;
                 self.wait(EventKind::Throttled, now + *delay, effects);
+            }
+            Verdict::Snooze { delay } => {
+                if self.snoozed >= SNOOZES_MAX || self.overdue(now + *delay) {
+                    return self.end(End::Failed, effects);
+                }
+                self.attempt -= 1;
+                self.snoozed += 1;
+                self.wait(EventKind::Snoozed, now + *delay, effects);
             }
             Verdict::HandBack => {
                 self.attempt -= 1;

@@ -13,8 +13,9 @@
 //! | leases | 500 ms | T7, the windows; each 2 s deadlines and T8, ringing again |
 //! | events | 500 ms | T12 |
 //! | files | 30 s | retention, garbage; what the broker put aside; each hour files nobody refers to |
+//! | schedules | 1 s, or when the next one ticks | a job for each tick |
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -30,10 +31,12 @@ use crate::broker::contract::{Pointer, Published, Source};
 use crate::fault::{self, Mutant, Point};
 use crate::job::event::Event;
 use crate::job::name::{JobId, Kind, Lane};
+use crate::job::schedule::Plan;
 use crate::store::contract::{Garbage, Retention, RingPlan, StoreError};
 use crate::worker::Parts;
 
 mod rescan;
+mod schedule;
 
 use self::rescan::Patience;
 
@@ -81,6 +84,8 @@ pub struct KeeperPlan {
     pub rescan_after: Duration,
     pub retention: Retention,
     pub sink: Option<Arc<dyn EventSink>>,
+    /// The schedules this keeper keeps. Any number of keepers may have the same.
+    pub schedules: Vec<Plan>,
 }
 
 /// A running keeper. Dropping it does not stop it: [`KeeperHandle::stop`] does.
@@ -107,9 +112,12 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
         swept_at: Mutex::new(Instant::now()),
         rounds: AtomicU32::new(0),
         silent_since: Mutex::default(),
+        defined: AtomicBool::new(false),
     });
+    let scheduled = (!keeper.plan.schedules.is_empty()).then_some(Duty::Schedules);
     let duties = [Duty::Bell, Duty::Leases, Duty::Events, Duty::Files]
         .into_iter()
+        .chain(scheduled)
         .map(|duty| tokio::spawn(keep(keeper.clone(), duty, stop.clone())))
         .collect();
     KeeperHandle { stop, duties }
@@ -123,6 +131,8 @@ struct Keeper {
     rounds: AtomicU32,
     /// Since when the broker has not answered.
     silent_since: Mutex<Option<Instant>>,
+    /// The store knows of the schedules.
+    defined: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +141,7 @@ enum Duty {
     Leases,
     Events,
     Files,
+    Schedules,
 }
 
 /// Does one duty again and again, whatever becomes of a pass.
@@ -172,6 +183,7 @@ impl Keeper {
             Duty::Leases => self.leases().await.map(|()| ROUND),
             Duty::Events => self.send().await.map(|()| ROUND),
             Duty::Files => self.files().await.map(|()| PRUNE),
+            Duty::Schedules => self.schedules().await,
         }
     }
 
@@ -294,6 +306,15 @@ impl Keeper {
             fault::at(Point::EventMarked);
         }
         Ok(())
+    }
+
+    async fn schedules(&self) -> Result<Duration, StoreError> {
+        let (store, plans) = (&*self.parts.store, &self.plan.schedules);
+        if !self.defined.load(Ordering::Relaxed) {
+            schedule::define(store, plans).await?;
+            self.defined.store(true, Ordering::Relaxed);
+        }
+        schedule::pass(store, plans).await
     }
 
     async fn files(&self) -> Result<(), StoreError> {

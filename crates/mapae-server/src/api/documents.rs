@@ -25,8 +25,9 @@ use super::extract::{Query, content_length, idempotency_key, parse, preferred_wa
 use super::jobs::accepted;
 use super::model::JobBody;
 use super::problem::{self, Problem, ProblemBody};
-use super::submit::accept_with_file;
+use super::submit::{Sameness, accept_with_file};
 use crate::documents::KIND;
+use crate::plans;
 use crate::runtime::Runtime;
 use crate::upload::{Names, Taken, UploadError, patient, take};
 
@@ -104,10 +105,13 @@ pub(super) async fn upload(
     let mut job = NewJob::new(owner, form.kind, form.params);
     job.id = id;
     job.retry = api.config.retry(&job.kind);
+    job.on = plans::follows(&api.config, &job.kind, None)
+        .map_err(|why| Problem::from(&problem::BODY_INVALID).detail(format!("{why}.")))?;
+    let sameness = Sameness::of_kind(&api, &job.kind);
     job.trace = trace(&headers);
     job.idempotency = idempotency.map(|key| (key, fingerprint));
-    let kept = accept_with_file(&api, &caller.runtime, job, taken).await?;
-    accepted(&api, &caller.runtime, &caller.scope(), kept.id, preferred_wait(&headers)).await
+    let kept = accept_with_file(&api, &caller.runtime, job, taken, sameness).await?;
+    accepted(&api, &caller.runtime, &caller.scope(), kept, preferred_wait(&headers)).await
 }
 
 /// What was said about the file.

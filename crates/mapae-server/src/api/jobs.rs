@@ -8,7 +8,9 @@ use mapae::job::limit::{Ledger, Limit, Stop};
 use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::Job;
 use mapae::job::timestamp::Timestamp;
-use mapae::store::contract::{ControlError, EventFilter, Found, JobFilter, Page, Scope, WorkerRow};
+use mapae::store::contract::{
+    Accepted, ControlError, EventFilter, Found, JobFilter, Page, Scope, WorkerRow,
+};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
@@ -16,7 +18,7 @@ use utoipa::IntoParams;
 use super::Api;
 use super::auth::{Caller, JobsRead, JobsWrite, Retry};
 use super::extract::{Id, Query};
-use super::model::{JobBody, JobList, stages, timeline};
+use super::model::{FollowUpBody, JobBody, JobList, stages, timeline};
 use super::problem::{self, Problem, ProblemBody};
 use crate::credential::hex;
 use crate::runtime::Runtime;
@@ -200,7 +202,9 @@ pub(super) async fn full(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<
     let mut body = JobBody::brief(&job, facts.now);
     body.why_waiting = why_waiting(&job, &facts);
     body.stages = Some(stages(&job, &runtime.store.checkpoints(id).await?));
-    body.timeline = Some(timeline(&history(runtime, scope, id).await?));
+    let followed = runtime.store.followed(scope, id).await?;
+    body.timeline = Some(timeline(&history(runtime, scope, id).await?, &followed));
+    body.follow_ups = Some(followed.iter().map(FollowUpBody::of).collect());
     Ok(Some(body))
 }
 
@@ -299,14 +303,16 @@ pub(super) async fn accepted(
     api: &Api,
     runtime: &Runtime,
     scope: &Scope,
-    id: JobId,
+    kept: Accepted,
     wait: Option<std::time::Duration>,
 ) -> Result<Response, Problem> {
+    let id = kept.id;
     let waited = match wait {
         Some(wait) => wait_for_end(api, runtime, scope, id, wait.min(api.config.http.wait)).await?,
         None => false,
     };
-    let body = full(runtime, scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
+    let mut body = full(runtime, scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
+    body.duplicate = kept.duplicate.then_some(true);
     let status = if waited { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = (status, axum::Json(body)).into_response();
     let headers = response.headers_mut();

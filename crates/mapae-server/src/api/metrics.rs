@@ -25,6 +25,7 @@ const LANES_MAX: usize = 300;
 /// A counter of the runtime: its name, its label (none where empty), and what it says.
 const COUNTERS: &[(&str, &str, &str)] = &[
     ("mapae_jobs_accepted_total", "kind", "Jobs accepted by this process."),
+    ("mapae_jobs_duplicate_total", "kind", "Submissions answered with a job that is the same work."),
     ("mapae_jobs_finished_total", "outcome", "Jobs that ended in this process."),
     ("mapae_deliveries_total", "answer", "Pointers and rows taken, by what the row said."),
     ("mapae_lease_lost_total", "kind", "Leases lost while the job ran."),

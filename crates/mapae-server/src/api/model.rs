@@ -2,6 +2,7 @@
 
 use mapae::job::State;
 use mapae::job::event::Event;
+use mapae::job::follow::Followed;
 use mapae::job::record::{Checkpoint, Job};
 use mapae::job::timestamp::Timestamp;
 use serde::Serialize;
@@ -32,6 +33,8 @@ pub(super) struct JobBody {
     pub cancel_requested: bool,
     /// How often it was sent back to work after it had failed.
     pub redrives: u32,
+    /// How often its handler put it off.
+    pub snoozed: u32,
     pub progress: Option<ProgressBody>,
     /// Left out in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +49,34 @@ pub(super) struct JobBody {
     /// Left out in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Vec<TimelineEntry>>,
+    /// The job that this one comes after. It may be gone by now.
+    pub parent: Option<String>,
+    /// What comes after it, by how it ends. Left out in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follow_ups: Option<Vec<FollowUpBody>>,
+    /// True in the answer to a submission that is the same work as this job, which was there before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate: Option<bool>,
     pub links: Links,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FollowUp)]
+pub(super) struct FollowUpBody {
+    /// `succeeded`, `failed`, `stale` or `cancelled`.
+    pub after: &'static str,
+    pub kind: String,
+    /// The job, once it was made.
+    pub job: Option<String>,
+    pub link: Option<String>,
+}
+
+impl FollowUpBody {
+    pub(super) fn of(followed: &Followed) -> Self {
+        let job = followed.made.map(|(job, _)| job.to_string());
+        let link = job.as_ref().map(|job| format!("/v1/jobs/{job}"));
+        Self { after: followed.after.as_str(), kind: followed.kind.to_string(), job, link }
+    }
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -95,9 +125,12 @@ pub(super) struct TimelineEntry {
     pub worker: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// A failure's code, or a stage's name.
+    /// A failure's code, a stage's name, or the kind of the job that came after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// The job that came after, where the event is `followed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -106,6 +139,8 @@ pub(super) struct Links {
     pub itself: String,
     pub events: String,
     pub result: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
 }
 
 /// One page of jobs. The `Link` header has the address of the next page.
@@ -136,6 +171,7 @@ impl JobBody {
             finished_at: job.finished_at.map(|at| at.to_string()),
             cancel_requested: job.cancel_asked,
             redrives: job.redrives,
+            snoozed: job.snoozed,
             progress: job.progress.as_ref().map(|progress| ProgressBody {
                 stage: progress.stage.clone(),
                 done: progress.done,
@@ -157,7 +193,15 @@ impl JobBody {
                 media_type: source.media_type.clone(),
             }),
             timeline: None,
-            links: Links { events: format!("{this}/events"), result: format!("{this}/result"), itself: this },
+            parent: job.parent.map(|parent| parent.to_string()),
+            follow_ups: None,
+            duplicate: None,
+            links: Links {
+                events: format!("{this}/events"),
+                result: format!("{this}/result"),
+                parent: job.parent.map(|parent| format!("/v1/jobs/{parent}")),
+                itself: this,
+            },
         }
     }
 }
@@ -182,15 +226,33 @@ pub(super) fn stages(job: &Job, done: &[Checkpoint]) -> Vec<StageBody> {
     stages
 }
 
-pub(super) fn timeline(events: &[Event]) -> Vec<TimelineEntry> {
-    events
-        .iter()
-        .map(|event| TimelineEntry {
+/// The job's events, and the jobs that came after it, each when it was made.
+pub(super) fn timeline(events: &[Event], followed: &[Followed]) -> Vec<TimelineEntry> {
+    let told = events.iter().map(|event| {
+        let entry = TimelineEntry {
             at: event.at.to_string(),
             event: event.event.as_str(),
             worker: event.worker.clone(),
             attempt: Some(event.attempt).filter(|attempt| *attempt > 0),
             code: event.code.clone(),
-        })
-        .collect()
+            job: None,
+        };
+        (event.at, entry)
+    });
+    let made = followed.iter().filter_map(|followed| {
+        let (job, at) = followed.made?;
+        let entry = TimelineEntry {
+            at: at.to_string(),
+            event: "followed",
+            worker: None,
+            attempt: None,
+            code: Some(followed.kind.to_string()),
+            job: Some(job.to_string()),
+        };
+        Some((at, entry))
+    });
+    let mut entries: Vec<_> = told.chain(made).collect();
+    // Both are in their order already; what was made at an end comes after it.
+    entries.sort_by_key(|(at, _)| *at);
+    entries.into_iter().map(|(_, entry)| entry).collect()
 }

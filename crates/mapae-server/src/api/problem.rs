@@ -79,6 +79,9 @@ refusals! {
     JOB_NOT_FOUND = 404 "job-not-found"
         "There is no such job." "그런 작업이 없습니다."
         "Check the id; the job may have been deleted, or belong to another owner." "ID를 확인하세요. 삭제되었거나 다른 소유자의 작업일 수 있습니다.";
+    SCHEDULE_NOT_FOUND = 404 "schedule-not-found"
+        "There is no such schedule." "그런 일정이 없습니다."
+        "See /v1/schedules for those there are; one that is new is known once a process that has it is started." "/v1/schedules 에서 일정 목록을 확인하세요. 새 일정은 그것을 가진 프로세스가 시작된 뒤에 보입니다.";
     PART_NOT_FOUND = 404 "part-not-found"
         "The result has no such part." "결과에 그런 부분이 없습니다."
         "Get /v1/jobs/{id}/result to see what there is." "/v1/jobs/{id}/result 에서 무엇이 있는지 확인하세요.";
@@ -274,6 +277,9 @@ impl From<SubmitError> for Problem {
             }
             SubmitError::ParamsNul => {
                 Self::from(&BODY_INVALID).detail("`params` may not hold the character NUL.")
+            }
+            SubmitError::Follows => {
+                Self::from(&BODY_INVALID).detail("`on`: at most 32 jobs, at most 8 after each other.")
             }
             SubmitError::Accept(AcceptError::KeyReused) => (&KEY_REUSED).into(),
             SubmitError::Accept(AcceptError::Store(error)) => error.into(),

@@ -10,6 +10,7 @@ use mapae::accept::SubmitError;
 use mapae::job::name::{JobId, Kind, Priority};
 use mapae::job::record::NewJob;
 use mapae::job::timestamp::Timestamp;
+use mapae::job::unique::{Part, UniqueRule};
 use mapae::store::contract::{AcceptError, Accepted};
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,6 +25,7 @@ use super::jobs::accepted;
 use super::model::JobBody;
 use super::problem::{self, Problem, ProblemBody};
 use crate::media::UNKNOWN;
+use crate::plans::{self, OnBody, UniqueBody};
 use crate::runtime::Runtime;
 use crate::upload::{Taken, remove_later};
 
@@ -46,6 +48,10 @@ pub(super) struct Submission {
     owner: Option<String>,
     /// A small file to work on; a larger one goes to `/v1/documents`.
     source: Option<InlineFile>,
+    /// When another submission is the same work.
+    unique: Option<UniqueBody>,
+    /// The job that is made when this one has ended, by how it ended.
+    on: Option<OnBody>,
     /// Of a later version.
     #[schema(value_type = Option<Object>)]
     callback: Option<Value>,
@@ -84,6 +90,7 @@ pub(super) async fn submit(
 ) -> Result<Response, Problem> {
     let idempotency = idempotency_key(&headers)?;
     let fingerprint = submission.fingerprint();
+    let sameness = Sameness::of(&api, &submission)?;
     let (mut job, file) = submission.read(&api, &caller)?;
     api.admission.pending(&*caller.runtime.store, job.lane(), job.owner.clone()).await?;
     job.trace = trace(&headers);
@@ -91,20 +98,56 @@ pub(super) async fn submit(
     let kept = match file {
         Some(file) => {
             let taken = file.take(&api, &caller.runtime, job.id).await?;
-            accept_with_file(&api, &caller.runtime, job, taken).await?
+            accept_with_file(&api, &caller.runtime, job, taken, sameness).await?
         }
-        None => accept(&api, &caller.runtime, job).await?,
+        None => accept(&api, &caller.runtime, job, sameness).await?,
     };
-    accepted(&api, &caller.runtime, &caller.scope(), kept.id, preferred_wait(&headers)).await
+    accepted(&api, &caller.runtime, &caller.scope(), kept, preferred_wait(&headers)).await
+}
+
+/// What makes a submission the same work as another; applied once its file is known.
+pub(super) struct Sameness {
+    rule: Option<UniqueRule>,
+    key: Option<String>,
+}
+
+impl Sameness {
+    /// As the kind has it.
+    pub(super) fn of_kind(api: &Api, kind: &Kind) -> Self {
+        Self { rule: api.config.unique(kind).cloned(), key: None }
+    }
+
+    fn of(api: &Api, submission: &Submission) -> Result<Self, Problem> {
+        let kind = Kind::new(submission.kind.as_str()).ok();
+        let of_kind = kind.as_ref().and_then(|kind| api.config.unique(kind));
+        let Some(unique) = &submission.unique else {
+            return Ok(Self { rule: of_kind.cloned(), key: None });
+        };
+        let bad = |detail: String| Problem::from(&problem::BODY_INVALID).detail(format!("{detail}."));
+        let rule = unique.rule(of_kind).map_err(bad)?;
+        if rule.by.contains(&Part::Key) && unique.key.is_none() {
+            return Err(bad("`unique.by` names `key`, and `unique.key` is not given".into()));
+        }
+        Ok(Self { rule: Some(rule), key: unique.key.clone() })
+    }
 }
 
 /// Through the door, counted. Kinds that this server does not know are counted together: clients may
 /// make up any number of them.
-pub(super) async fn accept(api: &Api, runtime: &Runtime, job: NewJob) -> Result<Accepted, SubmitError> {
+async fn accept(
+    api: &Api,
+    runtime: &Runtime,
+    mut job: NewJob,
+    sameness: Sameness,
+) -> Result<Accepted, SubmitError> {
+    job.unique = sameness.rule.and_then(|rule| rule.of(&job, sameness.key.as_deref()));
     let kind = job.kind.clone();
     let accepted = runtime.accept.accept(job).await?;
+    let label = if api.knows(&kind) { kind.as_str() } else { "other" };
+    if accepted.duplicate {
+        runtime.metrics.count("mapae_jobs_duplicate_total", label, 1);
+    }
     if !accepted.again {
-        let label = if api.knows(&kind) { kind.as_str() } else { "other" };
         runtime.metrics.count("mapae_jobs_accepted_total", label, 1);
         tracing::info!(job_id = %accepted.id, %kind, "job accepted");
     }
@@ -117,10 +160,11 @@ pub(super) async fn accept_with_file(
     runtime: &Runtime,
     mut job: NewJob,
     mut taken: Taken,
+    sameness: Sameness,
 ) -> Result<Accepted, Problem> {
     job.source = Some(taken.source.clone());
     let (file, id) = (taken.keep(), job.id);
-    let kept = accept(api, runtime, job).await;
+    let kept = accept(api, runtime, job, sameness).await;
     let wanted = match &kept {
         Ok(kept) => kept.id == id,
         // Whether the row was written is not known: then the file has to stay. If no row names it, it is
@@ -184,7 +228,7 @@ fn media_essence(text: &str) -> Option<String> {
 impl Submission {
     /// The same for the same submission, however its JSON was written.
     fn fingerprint(&self) -> [u8; 32] {
-        let parts = serde_json::json!([
+        let mut parts = serde_json::json!([
             "jobs",
             self.kind,
             self.params,
@@ -194,6 +238,10 @@ impl Submission {
             self.owner,
             self.source.as_ref().map(|file| (&file.name, &file.media_type, &file.data))
         ]);
+        // Only where they are given: a key of before there were such things stays good.
+        if let (Some(parts), true) = (parts.as_array_mut(), self.unique.is_some() || self.on.is_some()) {
+            parts.push(serde_json::json!([self.unique, self.on]));
+        }
         Sha256::digest(parts.to_string().as_bytes()).into()
     }
 
@@ -214,6 +262,8 @@ impl Submission {
         let params = self.params.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
         let mut job = NewJob::new(owner, kind, params);
         job.retry = api.config.retry(&job.kind);
+        job.on =
+            plans::follows(&api.config, &job.kind, self.on.as_ref()).map_err(|why| bad(format!("{why}.")))?;
         job.run_at = time("run_at", self.run_at)?;
         job.deadline = time("deadline", self.deadline)?;
         if let Some(priority) = self.priority {

@@ -87,7 +87,9 @@ impl Analyze {
     pub(crate) async fn run(self, global: &Global) -> Result<ExitCode, Trouble> {
         let temporary = tempfile::tempdir()?;
         let data = self.data.as_deref().unwrap_or(temporary.path());
-        let config = global.configuration(&self.flags(data)?)?;
+        let mut config = global.configuration(&self.flags(data)?)?;
+        // What comes at set times is a server's to make.
+        config.schedules.clear();
         log::start(&crate::config::Log { level: crate::config::Level::Error, ..config.log });
         let stop = signals::stop_token()?;
         let runtime = Runtime::open(&config, Migrate::Always).await?;

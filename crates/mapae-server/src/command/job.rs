@@ -33,6 +33,8 @@ pub(crate) const ROWS: &[Column] = &[
     ("message", "failure.message"),
     ("assignee", "assignee"),
     ("result", "links.result"),
+    ("parent", "parent"),
+    ("duplicate", "duplicate"),
 ];
 
 #[derive(Subcommand)]

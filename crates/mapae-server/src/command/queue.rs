@@ -33,6 +33,16 @@ pub(crate) enum Queue {
 pub(crate) struct Lane {
     /// A kind, or KIND:high or KIND:low
     lane: String,
+    /// All lanes of the kind, whatever their priority
+    #[arg(long)]
+    all: bool,
+}
+
+impl Lane {
+    fn path(&self, what: &str) -> String {
+        let of = if self.all { "kinds" } else { "lanes" };
+        format!("/v1/{of}/{}/{what}", segment(&self.lane))
+    }
 }
 
 impl Queue {
@@ -44,12 +54,8 @@ impl Queue {
                 let lanes = stats["lanes"].as_array().cloned().unwrap_or_default();
                 output::list(global.output, &lanes, COLUMNS, "lane")?;
             }
-            Self::Pause(Lane { lane }) => {
-                client.ask(Call::post(format!("/v1/lanes/{}/pause", segment(&lane)))).await?;
-            }
-            Self::Resume(Lane { lane }) => {
-                client.ask(Call::post(format!("/v1/lanes/{}/resume", segment(&lane)))).await?;
-            }
+            Self::Pause(lane) => drop(client.ask(Call::post(lane.path("pause"))).await?),
+            Self::Resume(lane) => drop(client.ask(Call::post(lane.path("resume"))).await?),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -31,6 +31,18 @@ pub(crate) struct Submit {
     /// Submitted twice under one key, one job is made
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Answer with the job there is where one with this key waits or runs
+    #[arg(long, value_name = "KEY", conflicts_with = "file")]
+    unique_key: Option<String>,
+    /// The same where these parts are equal, such as kind,params.customer
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', conflicts_with = "file")]
+    unique_by: Option<Vec<String>>,
+    /// The same for so long, also when the first has succeeded
+    #[arg(long, value_name = "TIME", conflicts_with = "file")]
+    unique_for: Option<String>,
+    /// The job that is made when this one has ended, by how it ended: {"succeeded": {"kind": "…"}}
+    #[arg(long, value_name = "JSON", conflicts_with = "file")]
+    on: Option<String>,
     /// 1 (first) to 9 (last)
     #[arg(long, value_name = "N", conflicts_with = "file")]
     priority: Option<u8>,
@@ -58,7 +70,7 @@ impl Submit {
         let client = global.client().await?;
         let mut call = match &self.file {
             Some(file) => self.document(file, &params).await?,
-            None => Call::post("/v1/jobs").json(self.body(params)),
+            None => Call::post("/v1/jobs").json(self.body(params)?),
         };
         if let Some(key) = &self.idempotency_key {
             call = call.header("idempotency-key", key.clone());
@@ -88,7 +100,7 @@ impl Submit {
         Ok(Value::Object(params))
     }
 
-    fn body(&self, params: Value) -> Value {
+    fn body(&self, params: Value) -> Result<Value, Trouble> {
         let mut body = json!({ "kind": self.kind, "params": params });
         let given = [
             ("priority", self.priority.map(Value::from)),
@@ -100,7 +112,16 @@ impl Submit {
                 body[name] = value;
             }
         }
-        body
+        if self.unique_key.is_some() || self.unique_by.is_some() || self.unique_for.is_some() {
+            body["unique"] =
+                json!({ "key": self.unique_key, "by": self.unique_by, "period": self.unique_for });
+        }
+        if let Some(on) = &self.on {
+            let help = "quote it for the shell: --on '{\"succeeded\": {\"kind\": \"mail.send\"}}'";
+            body["on"] = serde_json::from_str(on)
+                .map_err(|_| Trouble::usage("on-invalid", "--on is not JSON.", help))?;
+        }
+        Ok(body)
     }
 
     async fn document(&self, path: &Path, params: &Value) -> Result<Call, Trouble> {

@@ -30,6 +30,12 @@ pub enum ConfigError {
     #[error("{0}")]
     Timing(#[from] UnsafeTiming),
 
+    #[error("schedule.{name:?}: {why}")]
+    Schedule { name: String, why: String },
+
+    #[error("kind.{kind:?}.on: {why}")]
+    Follows { kind: String, why: String },
+
     #[error("kind.{kind:?}.needs asks for {needs} of {resource}, but resource.{resource} is {all}")]
     NeverEnough { kind: String, resource: String, needs: u64, all: u64 },
 }

@@ -132,6 +132,40 @@ pub const KEYS: &[Key] = &[
         "How many jobs of this kind run and start for each owner, over all workers.",
     ),
     key(
+        "kind.*.unique",
+        None,
+        "a table such as { by = [\"kind\", \"params.customer\"], period = \"1h\", states = [\"pending\", \"running\"] }",
+        "When two jobs of this kind and of one owner are the same work: the second submission is answered with the first job.",
+    ),
+    key(
+        "kind.*.on",
+        Some("{}"),
+        "a table by outcome, such as { succeeded = { kind = \"mail.send\", params = { to = \"ops\" }, delay = \"10m\" } }",
+        "The job that is made when one of this kind has succeeded, failed, gone stale or was cancelled.",
+    ),
+    key(
+        "schedule.*.cron",
+        None,
+        "minute, hour, day of month, month and day of week, as in \"30 2 * * MON-FRI\", with seconds first where there are six, or a name such as \"@daily\"",
+        "When a job is made.",
+    ),
+    key(
+        "schedule.*.zone",
+        Some("\"UTC\""),
+        "the name of a time zone, such as \"Asia/Seoul\"",
+        "Whose clock the expression means.",
+    ),
+    key("schedule.*.kind", None, "the name of a kind", "What is made: a job of this kind."),
+    key("schedule.*.params", Some("{}"), "a table", "The params of the job."),
+    key("schedule.*.owner", Some("\"system\""), "the name of an owner", "Whose job it is."),
+    key("schedule.*.priority", Some("5"), "1 (first) to 9 (last)", "How soon the job is taken."),
+    key(
+        "schedule.*.missed",
+        Some("\"one\""),
+        "\"skip\", \"one\" (for the latest tick) or \"all\" (at most 1000)",
+        "The jobs that are made for ticks at which nothing ran, or ran more than a minute late.",
+    ),
+    key(
         "resource.*",
         None,
         "a size or a number, such as \"4GiB\" or 8, or a table such as { concurrent = 8, rate = \"300/min\", burst = 5, scope = \"global\" }",
@@ -215,7 +249,6 @@ const LATER: &[&str] = &[
     "handler.*.deadline",
     "handler.*.complete",
     "handler.*.secret",
-    "kind.*.on",
 ];
 
 impl Key {

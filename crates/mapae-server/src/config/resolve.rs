@@ -5,11 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use mapae::handler::http::Body;
+use mapae::job::follow::Next;
 use mapae::job::lease::Timing;
-use mapae::job::name::Kind;
 use mapae::job::limit::Limit;
+use mapae::job::name::{Kind, Owner, Priority, ScheduleName};
 use mapae::job::resource::Needs;
 use mapae::job::retry::RetryPolicy;
+use mapae::job::schedule::{Cron, Missed, Plan};
+use mapae::job::unique::UniqueRule;
 use mapae::store::contract::Retention;
 use toml::Value;
 
@@ -22,6 +25,7 @@ use super::nearest::nearest;
 use super::{
     Broker, Config, Handler, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Resource, Worker,
 };
+use crate::plans::UniqueBody;
 
 /// Largest secret file that is read.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
@@ -29,7 +33,8 @@ const SECRET_BYTES_MAX: u64 = 64 * 1024;
 impl Config {
     pub fn resolve(settings: &Settings) -> Result<Self, Vec<ConfigError>> {
         let mut read = Reader { settings, errors: Vec::new() };
-        let config = read.config();
+        let mut config = read.config();
+        config.schedules = read.schedules(&config);
         read.check(&config);
         if read.errors.is_empty() { Ok(config) } else { Err(read.errors) }
     }
@@ -57,6 +62,8 @@ impl Reader<'_> {
             worker: self.worker(),
             rescan_after: self.duration("rescan.after"),
             kinds: self.kinds(),
+            // Read last: what they make is described by the kinds.
+            schedules: Vec::new(),
             resources: self.resources(),
             handlers: self.handlers(),
             limits: Limits {
@@ -119,8 +126,10 @@ impl Reader<'_> {
             };
             let known = self.names_known(&at("per_owner"), &["concurrent", "rate", "burst"]);
             let per_owner = known.then(|| self.optional(at("per_owner"), limit)).flatten().unwrap_or_default();
+            let unique = self.optional(at("unique"), unique);
+            let on = self.at(at("on"), described);
             let retry = RetryPolicy { attempts, backoff };
-            kinds.insert(kind, KindSettings { retry, timeout, needs, whole, per_owner });
+            kinds.insert(kind, KindSettings { retry, timeout, needs, whole, per_owner, unique, on });
         }
         kinds
     }
@@ -131,12 +140,7 @@ impl Reader<'_> {
             let Some(kind) = self.kind("handler", name) else { continue };
             let at = |key: &str| ["handler", name, key].map(str::to_owned).to_vec();
             if self.settings.get(&at("url")).is_none() {
-                self.errors.push(ConfigError::Bad {
-                    key: key::show(&at("url")),
-                    origin: super::layer::Origin::Default,
-                    found: "missing".into(),
-                    possible: describe(&at("url")),
-                });
+                self.missing(&at("url"));
                 continue;
             }
             let url = self.secret(at("url")).and_then(|url| {
@@ -160,6 +164,67 @@ impl Reader<'_> {
             }
         }
         handlers
+    }
+
+    fn schedules(&mut self, config: &Config) -> Vec<Plan> {
+        let mut schedules = Vec::new();
+        for text in self.settings.names_below("schedule") {
+            let at = |key: &str| ["schedule", text, key].map(str::to_owned).to_vec();
+            let Some(name) = self.needed(at("kind"), at("cron")).then(|| ScheduleName::new(text)) else {
+                continue;
+            };
+            let (pattern, zone) = (self.optional(at("cron"), value::text), self.at(at("zone"), value::text));
+            let kind = self.optional(at("kind"), |value| Kind::new(value.as_str()?).ok());
+            let params = self.at(at("params"), |value| {
+                value.as_table()?;
+                serde_json::to_value(value).ok()
+            });
+            let owner = self.at(at("owner"), |value| Owner::new(value.as_str()?).ok());
+            let priority = self.at(at("priority"), |value| {
+                counted(value, 1, 9).and_then(|n| Priority::new(u8::try_from(n).ok()?).ok())
+            });
+            let missed = self.at(at("missed"), |value| Missed::parse(value.as_str()?));
+            let (Some(pattern), Some(kind)) = (pattern, kind) else { continue };
+            let wrong = |why: String| ConfigError::Schedule { name: text.to_owned(), why };
+            let (name, cron) = match (name, Cron::new(&pattern, &zone)) {
+                (Ok(name), Ok(cron)) => (name, cron),
+                (Err(bad), _) => {
+                    self.errors.push(wrong(bad.to_string()));
+                    continue;
+                }
+                (_, Err(bad)) => {
+                    self.errors.push(wrong(bad.to_string()));
+                    continue;
+                }
+            };
+            // A circle of kinds is told of where the kinds are checked.
+            let on = crate::plans::follows(config, &kind, None).unwrap_or_default();
+            let (retry, unique) = (config.retry(&kind), config.unique(&kind).cloned());
+            let next = Next { kind, params, priority, retry, delay: Duration::ZERO, on };
+            schedules.push(Plan { name, owner, next, unique, cron, missed });
+        }
+        schedules
+    }
+
+    /// Whether both keys are given; one that is not is a mistake.
+    fn needed(&mut self, one: Vec<String>, other: Vec<String>) -> bool {
+        let mut there = true;
+        for path in [one, other] {
+            if self.settings.get(&path).is_none() {
+                self.missing(&path);
+                there = false;
+            }
+        }
+        there
+    }
+
+    fn missing(&mut self, path: &[String]) {
+        self.errors.push(ConfigError::Bad {
+            key: key::show(path),
+            origin: super::layer::Origin::Default,
+            found: "missing".into(),
+            possible: describe(path),
+        });
     }
 
     fn resources(&mut self) -> BTreeMap<String, Resource> {
@@ -194,6 +259,7 @@ impl Reader<'_> {
 
     /// What is right by itself and wrong together.
     fn check(&mut self, config: &Config) {
+        self.check_follows(config);
         if let Err(unsafe_timing) = config.worker.timing.check() {
             self.errors.push(unsafe_timing.into());
         }
@@ -208,6 +274,15 @@ impl Reader<'_> {
                         all,
                     });
                 }
+            }
+        }
+    }
+
+    /// Chains of jobs that come after each other end.
+    fn check_follows(&mut self, config: &Config) {
+        for kind in config.kinds.keys() {
+            if let Err(why) = crate::plans::follows(config, kind, None) {
+                self.errors.push(ConfigError::Follows { kind: kind.to_string(), why });
             }
         }
     }
@@ -343,6 +418,17 @@ fn retry(value: &Value) -> Option<RetryPolicy> {
         }
     }
     Some(policy)
+}
+
+/// A table that the API knows as JSON.
+fn described<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
+    serde_json::from_value(serde_json::to_value(value).ok()?).ok()
+}
+
+fn unique(value: &Value) -> Option<UniqueRule> {
+    let body: UniqueBody = described(value)?;
+    // A key is a submission's to give.
+    body.rule(None).ok().filter(|_| body.key.is_none())
 }
 
 fn needs(value: &Value) -> Option<Needs> {

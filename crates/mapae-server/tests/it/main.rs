@@ -11,6 +11,7 @@ mod events;
 mod health;
 mod jobs;
 mod limits;
+mod plans;
 mod problems;
 mod routes;
 mod site;

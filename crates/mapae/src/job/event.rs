@@ -18,6 +18,8 @@ pub enum EventKind {
     Retrying,
     /// Put off by a busy downstream, no attempt used.
     Throttled,
+    /// Put off by its own handler, no attempt used.
+    Snoozed,
     /// Handed back by a draining worker, no attempt used.
     Released,
     /// The worker of an attempt went away; another attempt will follow.
@@ -32,12 +34,13 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Accepted,
         Self::Claimed,
         Self::Stage,
         Self::Retrying,
         Self::Throttled,
+        Self::Snoozed,
         Self::Released,
         Self::Lost,
         Self::CancelRequested,
@@ -55,6 +58,7 @@ impl EventKind {
             Self::Stage => "stage",
             Self::Retrying => "retrying",
             Self::Throttled => "throttled",
+            Self::Snoozed => "snoozed",
             Self::Released => "released",
             Self::Lost => "lost",
             Self::CancelRequested => "cancel-requested",

@@ -135,6 +135,14 @@ name!(
     |c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c)
 );
 name!(
+    /// What a schedule is called in the configuration.
+    ScheduleName,
+    "the name of a schedule",
+    64,
+    "a-z, 0-9, '.', '_', '-'",
+    |c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c)
+);
+name!(
     /// Who looks after a dead letter: a person or a team, as they call themselves. At most 128 bytes.
     Assignee,
     "an assignee",

@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::State;
+use super::follow::Follow;
 use super::lease::Holder;
 use super::name::{Assignee, IdempotencyKey, JobId, Kind, Lane, Owner, Priority};
 use super::retry::{Failure, RetryPolicy};
 use super::timestamp::Timestamp;
+use super::unique::Unique;
 
 /// The most that `params` may be, in bytes of JSON.
 pub const PARAMS_BYTES_MAX: usize = 256 * 1024;
@@ -50,6 +52,12 @@ pub struct NewJob {
     pub retry: RetryPolicy,
     /// With the hash of the request's body, so that another body under the same key is refused.
     pub idempotency: Option<(IdempotencyKey, [u8; 32])>,
+    /// The job that this one comes after.
+    pub parent: Option<JobId>,
+    /// What comes after it, at most one job for each way to end.
+    pub on: Vec<Follow>,
+    /// While another job holds this key, that one is the answer.
+    pub unique: Option<Unique>,
     /// W3C trace context of the submitting request.
     pub trace: Option<String>,
     /// The row counts as rung from its commit on, because whoever accepts it also rings; a keeper rings
@@ -79,6 +87,9 @@ impl NewJob {
             deadline: None,
             retry: RetryPolicy::default(),
             idempotency: None,
+            parent: None,
+            on: Vec::new(),
+            unique: None,
             trace: None,
             rung: None,
         }
@@ -145,7 +156,11 @@ pub struct Job {
     /// How often its pointer has been handed out since it became pending.
     pub hint: u32,
     pub throttled: u32,
+    /// How often its handler put it off.
+    pub snoozed: u32,
     pub redrives: u32,
+    /// The job that this one comes after. It may be gone by now.
+    pub parent: Option<JobId>,
     pub trace: Option<String>,
     /// How many events the job has had: changes whenever the job does.
     pub sequence: u64,

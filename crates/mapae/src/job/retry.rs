@@ -21,6 +21,9 @@ pub struct Failure {
     /// When the downstream asked to be called again; with this an attempt is not used up.
     #[serde(skip)]
     pub retry_after: Option<Duration>,
+    /// When the handler itself wants to go on; with this it is no failure at all.
+    #[serde(skip)]
+    pub snooze: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -61,7 +64,7 @@ impl Failure {
         // Control characters serve no reader, and a store may refuse one of them (U+0000).
         let plain = |text: String, most: usize| text.chars().filter(|c| !c.is_control()).take(most).collect();
         let (code, message) = (plain(code.into(), Self::CODE_MAX), plain(message.into(), Self::MESSAGE_MAX));
-        Self { code, class, message, attempt: 0, retry_after: None }
+        Self { code, class, message, attempt: 0, retry_after: None, snooze: None }
     }
 
     pub fn retryable(code: impl Into<String>, message: impl Into<String>) -> Self {
@@ -100,6 +103,22 @@ impl Failure {
     /// The downstream is busy and said when to come back: no attempt is used.
     pub fn retry_after(wait: Duration, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { retry_after: Some(wait), ..Self::new(FailureClass::Retryable, code, message) }
+    }
+
+    /// Not now, again in `wait`: what the job waits for is not there yet. No attempt is used, and nothing
+    /// counts as having gone wrong; the job fails only where the wait goes beyond its deadline, or the
+    /// time after [`SNOOZES_MAX`] snoozes.
+    pub fn snooze(wait: Duration) -> Self {
+        Self { snooze: Some(wait), ..Self::overslept() }
+    }
+
+    /// A snooze that was one too many.
+    pub fn overslept() -> Self {
+        Self::new(
+            FailureClass::Terminal,
+            "snoozed-too-long",
+            "The handler put the job off beyond its deadline, or more often than a job may be.",
+        )
     }
 }
 
@@ -155,6 +174,9 @@ impl Default for RetryPolicy {
 /// How often a job may be put off by a busy downstream before that counts as its failure.
 pub const THROTTLES_MAX: u32 = 1_000;
 
+/// How often a handler may put its own job off: one that looks every minute may do so for a week.
+pub const SNOOZES_MAX: u32 = 10_000;
+
 /// What the holder of a lease asks the store to make of its job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
@@ -167,6 +189,10 @@ pub enum Verdict {
     /// Again after `delay` with the attempt given back.
     Throttle {
         failure: Failure,
+        delay: Duration,
+    },
+    /// Again after `delay` with the attempt given back, because the handler wants it so.
+    Snooze {
         delay: Duration,
     },
     Fail {
@@ -182,6 +208,9 @@ pub enum Verdict {
 /// What follows from a failure. `draining` tells a job stopped for the worker's sake from one that
 /// was cancelled for its own.
 pub fn verdict(failure: Failure, backoff: &Backoff, attempt: u32, draining: bool, jitter: f64) -> Verdict {
+    if let Some(delay) = failure.snooze {
+        return Verdict::Snooze { delay };
+    }
     if let Some(delay) = failure.retry_after {
         return Verdict::Throttle { failure, delay };
     }
@@ -231,6 +260,8 @@ mod tests {
         assert!(matches!(judge(Failure::cancelled(), false), Verdict::Fail { .. }));
         let busy = Failure::retry_after(Duration::from_secs(9), "x", "");
         assert!(matches!(judge(busy, false), Verdict::Throttle { delay, .. } if delay.as_secs() == 9));
+        let later = Failure::snooze(Duration::from_secs(9));
+        assert_eq!(judge(later, false), Verdict::Snooze { delay: Duration::from_secs(9) });
     }
 
     #[test]

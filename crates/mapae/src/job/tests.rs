@@ -40,6 +40,7 @@ fn situations() -> Vec<(&'static str, Life)> {
         epoch: 4,
         sequence: 9,
         throttled: 2,
+        snoozed: 3,
         settled_by: Some(MINE),
         ..ready.clone()
     };
@@ -83,6 +84,7 @@ fn steps() -> Vec<(&'static str, Step)> {
         ("succeed", settle(MINE, Verdict::Succeed)),
         ("retry", settle(MINE, Verdict::Retry { failure: failure(), delay })),
         ("throttle", settle(MINE, Verdict::Throttle { failure: failure(), delay })),
+        ("snooze", settle(MINE, Verdict::Snooze { delay })),
         ("fail", settle(MINE, Verdict::Fail { failure: failure() })),
         ("find gone", settle(MINE, Verdict::Stale { failure: failure() })),
         ("hand back", settle(MINE, Verdict::HandBack)),
@@ -129,6 +131,7 @@ fn told(before: &Life, (after, effects): &(Life, Vec<Effect>)) -> String {
     changed("attempt", before.attempt.into(), after.attempt.into());
     changed("epoch", before.epoch, after.epoch);
     changed("throttled", before.throttled.into(), after.throttled.into());
+    changed("snoozed", before.snoozed.into(), after.snoozed.into());
     changed("redrives", before.redrives.into(), after.redrives.into());
     if before.due_at != after.due_at {
         words.push(format!("due {}", in_seconds(after.due_at)));
@@ -245,12 +248,26 @@ fn a_downstream_that_is_always_busy_fails_the_job_in_the_end() {
 }
 
 #[test]
+fn a_handler_that_always_snoozes_fails_its_job_in_the_end() {
+    let mut life = Life::accepted(NOW, 1, None);
+    let snooze = Step::Settle { token: MINE, verdict: Verdict::Snooze { delay: Duration::ZERO } };
+    for _ in 0..=SNOOZES_MAX {
+        life =
+            life.after(&Step::Claim { holder: holder(1), token: MINE, lease: seconds(30) }, NOW).unwrap().0;
+        life = life.after(&snooze, NOW).unwrap().0;
+    }
+    assert_eq!((life.state(), life.snoozed), (State::Failed, SNOOZES_MAX));
+}
+
+#[test]
 fn what_would_begin_after_the_deadline_fails_at_once() {
     let overdue_soon = Life { deadline: Some(NOW + seconds(5)), ..situation("running") };
     let delay = seconds(7);
-    for verdict in
-        [Verdict::Retry { failure: failure(), delay }, Verdict::Throttle { failure: failure(), delay }]
-    {
+    for verdict in [
+        Verdict::Retry { failure: failure(), delay },
+        Verdict::Throttle { failure: failure(), delay },
+        Verdict::Snooze { delay },
+    ] {
         let (next, _) = overdue_soon.after(&Step::Settle { token: MINE, verdict }, NOW).unwrap();
         assert_eq!(next.state(), State::Failed);
     }
@@ -282,6 +299,7 @@ fn step_of(which: u8, token: u8, time: u64) -> Step {
         10 => settle(Verdict::Fail { failure: failure() }),
         11 => settle(Verdict::Stale { failure: failure() }),
         12 => settle(Verdict::HandBack),
+        20 => settle(Verdict::Snooze { delay }),
         13 => Step::Reap { gone: time == 0, delay },
         14 => Step::Vacate { name: "w".into(), incarnation: Uuid::from_u128(time.into()) },
         15 => Step::Expire,
@@ -299,7 +317,7 @@ proptest! {
     fn no_sequence_of_steps_breaks_the_laws(
         attempts_max in 1..4_u32,
         deadline in prop::option::of(0..20_u64),
-        walk in prop::collection::vec((0..20_u8, 0..4_u8, 0..4_u64), 0..60),
+        walk in prop::collection::vec((0..21_u8, 0..4_u8, 0..4_u64), 0..60),
     ) {
         let mut now = NOW;
         let mut life = Life::accepted(NOW, attempts_max, deadline.map(|after| NOW + seconds(after)));
@@ -318,7 +336,7 @@ proptest! {
             // Only a claim counts an attempt; only putting off and handing back returns one.
             let started = effects.contains(&Effect::Event(EventKind::Claimed));
             claims += u32::from(started);
-            let returned = [EventKind::Throttled, EventKind::Released];
+            let returned = [EventKind::Throttled, EventKind::Snoozed, EventKind::Released];
             given_back += u32::from(returned.iter().any(|kind| effects.contains(&Effect::Event(*kind))));
             if step == Step::Redrive {
                 (claims, given_back, ends, results) = (0, 0, 0, 0);

@@ -1,8 +1,8 @@
 //! What a store promises. Each doc comment says what is true once the call has returned.
 //!
-//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`] and [`Tidy`]
-//! the keeper's, [`View`] the reader's, [`Control`] that of people and of accepting; [`Gates`] is what holds
-//! between all of them. A store is all six.
+//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`], [`Tidy`] and
+//! [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people and of accepting; [`Gates`] is
+//! what holds between all of them. A store is all seven.
 //!
 //! | rule | |
 //! |---|---|
@@ -20,6 +20,7 @@ mod control;
 mod gate;
 mod keep;
 mod run;
+mod schedule;
 mod tidy;
 mod view;
 
@@ -33,6 +34,7 @@ pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
 pub use self::run::{
     Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
 };
+pub use self::schedule::{Schedule, Schedules};
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
 pub use self::view::{EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Stats, View, WorkerRow};
 
@@ -44,7 +46,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where jobs live.
 #[async_trait]
-pub trait Store: Run + Keep + Tidy + View + Control + Gates + Send + Sync + 'static {
+pub trait Store: Run + Keep + Tidy + Schedules + View + Control + Gates + Send + Sync + 'static {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;
 

@@ -7,10 +7,13 @@
 //! Not for work that matters, and not for much of it: what the others find by an index is scanned here.
 
 mod control;
+mod follow;
 mod gate;
 mod keep;
 mod run;
+mod schedule;
 mod tidy;
+mod unique;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -20,11 +23,11 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::contract::{Garbage, KeyRecord, Schema, Scope, Store, StoreError, WorkerRow};
+use super::contract::{Garbage, KeyRecord, Schedule, Schema, Scope, Store, StoreError, WorkerRow};
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::lease::Token;
 use crate::job::limit::{Account, Key, Limits, Share};
-use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner};
+use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner, ScheduleName};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
 use crate::job::timestamp::Timestamp;
@@ -79,7 +82,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 3, known: 3 })
+        Ok(Schema { found: 4, known: 4 })
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {
@@ -96,10 +99,14 @@ struct Tables {
     advanced: Duration,
     jobs: BTreeMap<JobId, Row>,
     submissions: HashMap<(Owner, IdempotencyKey), Submission>,
+    uniques: HashMap<[u8; 32], unique::Holder>,
     events: Vec<Event>,
     /// The events that need not be sent any more.
     sent: HashSet<(JobId, u64)>,
     paused: BTreeSet<Lane>,
+    schedules: BTreeMap<ScheduleName, Schedule>,
+    /// The job of each tick.
+    ticks: BTreeMap<(ScheduleName, Timestamp), JobId>,
     workers: BTreeMap<String, Worker>,
     garbage: Vec<Garbage>,
     keys: Vec<([u8; 32], KeyRecord)>,
@@ -135,6 +142,8 @@ struct Row {
     assignee: Option<Assignee>,
     checkpoints: Vec<Checkpoint>,
     output: Option<Output>,
+    /// What came after it, made so far.
+    followed: Vec<(End, JobId, Timestamp)>,
 }
 
 impl Row {
@@ -178,7 +187,9 @@ impl Row {
             assignee: self.assignee.clone(),
             hint: self.hint().unwrap_or(0),
             throttled: life.throttled,
+            snoozed: life.snoozed,
             redrives: life.redrives,
+            parent: new.parent,
             trace: new.trace.clone(),
             sequence: life.sequence,
         }
@@ -247,6 +258,7 @@ impl Tables {
                 position: Position { transaction: 0, number: self.events_told },
             });
         }
+        self.follow(id, &before);
         Ok(effects)
     }
 
@@ -289,6 +301,7 @@ fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
             | Verdict::Throttle { failure, .. }
             | Verdict::Fail { failure }
             | Verdict::Stale { failure } => Some(failure.clone()),
+            Verdict::Snooze { .. } => (after.state() == State::Failed).then(Failure::overslept),
             Verdict::Succeed | Verdict::HandBack => None,
         },
         (Step::Claim { .. } | Step::Reap { .. } | Step::Expire, Status::Ended(End::Failed)) => {

@@ -9,6 +9,7 @@
 mod absence;
 mod ask;
 mod control;
+mod follow;
 mod gate;
 mod keep;
 mod member;
@@ -16,7 +17,9 @@ mod member;
 mod mutant;
 mod presence;
 mod run;
+mod schedule;
 mod tidy;
+mod unique;
 mod view;
 
 use std::str::FromStr;
@@ -33,8 +36,10 @@ use super::batch::Batcher;
 use super::contract::{Accepted, PATIENCE, Schema, SettleError, Settlement, Store, StoreError};
 use super::row::job_row;
 use crate::job::State;
+use crate::job::lease::Lease;
 use crate::job::limit::Limits;
-use crate::job::record::{Job, NewJob};
+use crate::job::record::{Checkpoint, Job, NewJob, Output};
+use crate::job::retry::Verdict;
 use crate::job::timestamp::Timestamp;
 
 /// Connections beside those of the member, for claims, settles, accepts and the keeper; more would only let
@@ -55,6 +60,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (1, include_str!("../../migrations/postgres/0001_jobs.sql")),
     (2, include_str!("../../migrations/postgres/0002_assignee.sql")),
     (3, include_str!("../../migrations/postgres/0003_resources.sql")),
+    (4, include_str!("../../migrations/postgres/0004_plans.sql")),
 ];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.
@@ -62,7 +68,7 @@ macro_rules! job_columns {
     () => {
         "
     j.id, j.owner, j.kind, j.priority, j.params, j.source, j.trace, j.state, j.attempt, j.attempts_max,
-    j.backoff_first_us, j.backoff_max_us, j.throttled, j.redrives, j.cancel_asked,
+    j.backoff_first_us, j.backoff_max_us, j.throttled, j.snoozed, j.redrives, j.parent, j.cancel_asked,
     (extract(epoch from j.created_at) * 1000000)::bigint   as created_at,
     (extract(epoch from j.due_at) * 1000000)::bigint       as due_at,
     (extract(epoch from j.deadline) * 1000000)::bigint     as deadline,
@@ -87,6 +93,9 @@ pub struct Postgres {
     accepts: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     /// Apart, because a key may be held by a transaction that is still open.
     keyed: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
+    /// Apart again, because these take more than one statement each: who holds a unique key is found out one by
+    /// one, and what comes after a job is written beside it.
+    singles: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     settles: Arc<Batcher<Settlement, Result<State, SettleError>>>,
 }
 
@@ -112,6 +121,7 @@ impl Postgres {
         };
         let (pool, views) = (connect(CONNECTIONS), connect(VIEW_CONNECTIONS));
         let (accepting, keyed, settling) = (pool.clone(), pool.clone(), pool.clone());
+        let sole = pool.clone();
         Ok(Self {
             accepts: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = accepting.clone();
@@ -120,6 +130,10 @@ impl Postgres {
             keyed: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = keyed.clone();
                 Box::pin(async move { control::accept(&pool, &batch, outbox).await })
+            })),
+            singles: Arc::new(Batcher::spawn(2, 100, move |batch| {
+                let pool = sole.clone();
+                Box::pin(async move { unique::accept(&pool, &batch, outbox).await })
             })),
             settles: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = settling.clone();
@@ -149,8 +163,37 @@ impl Postgres {
         transaction: &mut sqlx::PgTransaction<'_>,
         job: NewJob,
     ) -> Result<Accepted, super::contract::AcceptError> {
-        let mut answers = control::accept_on(transaction, &[job], self.outbox).await?;
-        answers.pop().unwrap_or_else(|| Err(StoreError::Broken("no answer to an accept".into()).into()))
+        unique::accept_on(transaction, &job, self.outbox).await?
+    }
+
+    /// Completes a job in the transaction of the handler that runs it: its result, its event and what comes after
+    /// it are there if, and only if, that commits. The handler may then return anything that is no failure:
+    /// the job has been completed.
+    ///
+    /// Answers the state that the commit will make true: `cancelled` where the job's owner has asked for that;
+    /// then roll back, unless the work is to stand all the same.
+    ///
+    /// Keep the transaction short: until it ends, the job's heartbeat waits for it.
+    pub async fn complete_in(
+        &self,
+        transaction: &mut sqlx::PgTransaction<'_>,
+        lease: &Lease,
+        output: Option<Output>,
+    ) -> Result<State, SettleError> {
+        let settlement = Settlement { lease: lease.clone(), verdict: Verdict::Succeed, output };
+        let mut answers = run::settle_on(transaction, &[settlement], self.outbox).await?;
+        answers.pop().unwrap_or_else(|| Err(StoreError::Broken("no answer to a settle".into()).into()))
+    }
+
+    /// Keeps a stage in the transaction of the handler that runs the job, together with what else that writes.
+    /// Fenced, and short, as [`Postgres::complete_in`].
+    pub async fn checkpoint_in(
+        &self,
+        transaction: &mut sqlx::PgTransaction<'_>,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), SettleError> {
+        run::checkpoint_on(transaction, lease, checkpoint, self.outbox).await
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::contract::{Holding, StoreError};
 use crate::job::State;
 use crate::job::event::{Event, Position};
+use crate::job::follow::Next;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{Assignee, JobId, Kind, Lane, Owner, Priority};
 use crate::job::record::Job;
@@ -30,7 +31,9 @@ pub(super) struct JobRow {
     pub backoff_first_us: i64,
     pub backoff_max_us: i64,
     pub throttled: i32,
+    pub snoozed: i32,
     pub redrives: i32,
+    pub parent: Option<Uuid>,
     pub cancel_asked: bool,
     pub created_at: i64,
     pub due_at: i64,
@@ -67,7 +70,9 @@ macro_rules! job_row {
             backoff_first_us: row.try_get("backoff_first_us")?,
             backoff_max_us: row.try_get("backoff_max_us")?,
             throttled: row.try_get("throttled")?,
+            snoozed: row.try_get("snoozed")?,
             redrives: row.try_get("redrives")?,
+            parent: row.try_get("parent")?,
             cancel_asked: row.try_get("cancel_asked")?,
             created_at: row.try_get("created_at")?,
             due_at: row.try_get("due_at")?,
@@ -120,7 +125,9 @@ impl JobRow {
             assignee: self.assignee.map(Assignee::new).transpose().map_err(unreadable)?,
             hint: count(self.hint)?,
             throttled: count(self.throttled)?,
+            snoozed: count(self.snoozed)?,
             redrives: count(self.redrives)?,
+            parent: self.parent.map(JobId),
             trace: self.trace,
             sequence: big(self.sequence)?,
         })
@@ -166,6 +173,25 @@ pub(super) fn as_micros(duration: Duration) -> i64 {
     // A century: later than anything, and still far from where sums with a date would overflow.
     const MOST: i64 = 100 * 366 * 24 * 3600 * 1_000_000;
     i64::try_from(duration.as_micros()).unwrap_or(MOST).min(MOST)
+}
+
+/// A job that is to be made later, as the column `next` of `follows` holds it.
+pub(super) fn stored(next: &Next) -> Value {
+    let mut stored = json!({
+        "kind": next.kind,
+        "lane": next.lane().to_string(),
+        "priority": next.priority,
+        "params": next.params,
+        "attempts_max": i32::try_from(next.retry.attempts).unwrap_or(i32::MAX),
+        "backoff_first_us": as_micros(next.retry.backoff.first),
+        "backoff_max_us": as_micros(next.retry.backoff.max),
+        "delay_us": as_micros(next.delay),
+    });
+    if !next.on.is_empty() {
+        let on = next.on.iter().map(|follow| (follow.after.as_str().to_owned(), self::stored(&follow.next)));
+        stored["on"] = Value::Object(on.collect());
+    }
+    stored
 }
 
 /// For a value in the database that this program would not have written.

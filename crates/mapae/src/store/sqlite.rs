@@ -9,6 +9,7 @@
 //! one JSON array and read by `json_each`, ids in it as hexadecimal: what `unnest` is there.
 
 mod control;
+mod follow;
 mod gate;
 mod keep;
 mod member;
@@ -16,7 +17,9 @@ mod member;
 mod mutant;
 mod presence;
 mod run;
+mod schedule;
 mod tidy;
+mod unique;
 mod view;
 mod writer;
 
@@ -36,10 +39,13 @@ use uuid::Uuid;
 
 use self::presence::Presence;
 use self::writer::{Transaction, Writer};
-use super::contract::{AcceptError, Accepted, PATIENCE, Schema, Store, StoreError};
+use super::contract::{AcceptError, Accepted, PATIENCE, Schema, SettleError, Settlement, Store, StoreError};
 use super::row::job_row;
+use crate::job::State;
+use crate::job::lease::Lease;
 use crate::job::limit::Limits;
-use crate::job::record::{Job, NewJob};
+use crate::job::record::{Checkpoint, Job, NewJob, Output};
+use crate::job::retry::Verdict;
 use crate::job::timestamp::Timestamp;
 
 /// Connections that read, beside the one that writes.
@@ -55,6 +61,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (1, include_str!("../../migrations/sqlite/0001_jobs.sql")),
     (2, include_str!("../../migrations/sqlite/0002_assignee.sql")),
     (3, include_str!("../../migrations/sqlite/0003_resources.sql")),
+    (4, include_str!("../../migrations/sqlite/0004_plans.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
@@ -72,8 +79,8 @@ macro_rules! job_columns {
     () => {
         "
     id, owner, kind, priority, params, source, trace, state, attempt, attempts_max, backoff_first_us,
-    backoff_max_us, throttled, redrives, cancel_asked, created_at, due_at, deadline, started_at, finished_at,
-    leased_until, holder, incarnation, token, epoch, progress, failure, assignee, hint, sequence"
+    backoff_max_us, throttled, snoozed, redrives, parent, cancel_asked, created_at, due_at, deadline, started_at,
+    finished_at, leased_until, holder, incarnation, token, epoch, progress, failure, assignee, hint, sequence"
     };
 }
 use job_columns;
@@ -133,6 +140,43 @@ impl Sqlite {
         let accepted = control::accept_on(&mut tx, &job).await?;
         savepoint.commit().await.map_err(StoreError::from)?;
         Ok(accepted)
+    }
+
+    /// Completes a job in the transaction of the handler that runs it: its result, its event and what comes after
+    /// it are there if, and only if, that commits. The handler may then return anything that is no failure:
+    /// the job has been completed.
+    ///
+    /// Answers the state that the commit will make true: `cancelled` where the job's owner has asked for that;
+    /// then roll back, unless the work is to stand all the same.
+    ///
+    /// Begin it with `begin immediate` and keep it short: until it ends, nobody else writes.
+    pub async fn complete_in(
+        &self,
+        transaction: &mut SqliteTransaction<'_>,
+        lease: &Lease,
+        output: Option<Output>,
+    ) -> Result<State, SettleError> {
+        let mut savepoint = transaction.begin().await.map_err(StoreError::from)?;
+        let mut tx = Transaction::on(&mut savepoint, self.outbox).await?;
+        let settlement = Settlement { lease: lease.clone(), verdict: Verdict::Succeed, output };
+        let state = run::settle(&mut tx, &settlement).await?;
+        savepoint.commit().await.map_err(StoreError::from)?;
+        Ok(state)
+    }
+
+    /// Keeps a stage in the transaction of the handler that runs the job, together with what else that writes.
+    /// Fenced, and short, as [`Sqlite::complete_in`].
+    pub async fn checkpoint_in(
+        &self,
+        transaction: &mut SqliteTransaction<'_>,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<(), SettleError> {
+        let mut savepoint = transaction.begin().await.map_err(StoreError::from)?;
+        let mut tx = Transaction::on(&mut savepoint, self.outbox).await?;
+        run::checkpoint_on(&mut tx, lease, checkpoint).await?;
+        savepoint.commit().await.map_err(StoreError::from)?;
+        Ok(())
     }
 
     /// [`Writer::write`].

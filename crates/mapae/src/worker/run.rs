@@ -270,7 +270,7 @@ fn failure_of(verdict: &Verdict) -> Option<&Failure> {
         | Verdict::Throttle { failure, .. }
         | Verdict::Fail { failure }
         | Verdict::Stale { failure } => Some(failure),
-        Verdict::Succeed | Verdict::HandBack => None,
+        Verdict::Succeed | Verdict::Snooze { .. } | Verdict::HandBack => None,
     }
 }
 

@@ -6,16 +6,19 @@
 
 use std::time::Duration;
 
-use mapae::job::State;
+use mapae::job::follow::{Follow, Next};
 use mapae::job::lease::{Holder, Lease, Token};
 use mapae::job::limit::{Gate, Limit, Limits, Rate};
-use mapae::job::name::{Assignee, IdempotencyKey, JobId, Kind, Lane, Owner};
+use mapae::job::name::{Assignee, IdempotencyKey, JobId, Kind, Lane, Owner, ScheduleName};
 use mapae::job::record::{Checkpoint, NewJob, Output, Progress};
 use mapae::job::retry::{Failure, Verdict};
+use mapae::job::schedule::Missed;
+use mapae::job::unique::UniqueRule;
+use mapae::job::{End, State};
 use mapae::store::Postgres;
 use mapae::store::contract::{
     Claim, EventFilter, Garbage, Holding, JobFilter, Join, LOOK_MAX, LaneQuota, NewKey, Page, Retention,
-    RingPlan, Scope, Settlement, Store, WorkerReport,
+    RingPlan, Schedule, Scope, Settlement, Store, WorkerReport,
 };
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection, Row};
@@ -129,6 +132,7 @@ pub(crate) async fn everything(store: &dyn Store) {
             }
         }
     }
+    plans(store).await;
     let key = NewKey { id: "k".into(), hash: [0; 32], owner: None, scopes: vec![], lifetime: None };
     store.add_key(key).await.unwrap();
     store.key(&[0; 32]).await.unwrap().unwrap();
@@ -170,6 +174,47 @@ async fn claimed_again(store: &dyn Store, holder: &Holder, id: JobId) {
     let unknown = (JobId::new(), owner());
     let answers = store.claim(holder, &[(id, owner()), unknown], LONG).await.unwrap();
     assert!(matches!(answers[0], Claim::Run(_)), "{answers:?}");
+}
+
+/// Uniqueness, what comes after a job, and schedules.
+async fn plans(store: &dyn Store) {
+    let unique = UniqueRule::by_params().of(&job(), None);
+    let next = Next {
+        kind: job().kind,
+        params: json!({}),
+        priority: job().priority,
+        retry: job().retry,
+        delay: LONG,
+        on: Vec::new(),
+    };
+    let then = Next { on: vec![Follow { after: End::Failed, next: next.clone() }], ..next };
+    let on = vec![Follow { after: End::Cancelled, next: then }];
+    let sole = || NewJob { unique: unique.clone(), on: on.clone(), ..job() };
+    let first = store.accept(sole()).await.unwrap().id;
+    let idempotency = Some((IdempotencyKey::new("sole").unwrap(), [0; 32]));
+    assert!(store.accept(NewJob { idempotency, ..sole() }).await.unwrap().duplicate);
+    store.cancel(&Scope::All, first).await.unwrap();
+    assert!(store.followed(&Scope::All, first).await.unwrap()[0].made.is_some());
+    assert!(!store.accept(sole()).await.unwrap().duplicate);
+
+    let name = ScheduleName::new("hourly").unwrap();
+    let (at, row) = (store.now().await.unwrap(), job());
+    let schedule = Schedule {
+        name: name.clone(),
+        owner: row.owner,
+        kind: row.kind,
+        cron: "0 * * * *".into(),
+        zone: "UTC".into(),
+        missed: Missed::One,
+        next_at: Some(at),
+        last: None,
+        paused: false,
+    };
+    store.define(&[schedule]).await.unwrap();
+    assert!(store.tick(&name, at, Some(at + LONG), &[(at, job())]).await.unwrap());
+    store.schedules().await.unwrap();
+    store.pause_schedule(&name).await.unwrap();
+    store.resume_schedule(&name, None).await.unwrap();
 }
 
 /// A million jobs: most have ended, 100,000 wait unrung, of a thousand owners, 1,000 are rung, 500 run, every
@@ -240,6 +285,8 @@ async fn fill(connection: &mut PgConnection) {
         "alter table mapae.results set unlogged",
         "alter table mapae.checkpoints set unlogged",
         "alter table mapae.events set unlogged",
+        "alter table mapae.uniques set unlogged",
+        "alter table mapae.follows set unlogged",
         "alter table mapae.jobs set unlogged",
     ] {
         connection.execute(statement).await.unwrap();
@@ -319,6 +366,8 @@ async fn explain_every_statement() {
         "auto_explain.log_analyze = on",
         "auto_explain.log_buffers = on",
         "auto_explain.log_timing = off",
+        // Those of triggers, too.
+        "auto_explain.log_nested_statements = on",
         "auto_explain.log_format = json",
         "auto_explain.log_level = notice",
         "plan_cache_mode = force_generic_plan",

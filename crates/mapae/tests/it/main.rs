@@ -12,6 +12,7 @@ mod context;
 mod explain;
 mod faults;
 mod heard;
+mod inside;
 mod keeper;
 mod limits;
 mod model;

@@ -11,7 +11,8 @@ use crate::job::timestamp::Timestamp;
 #[async_trait]
 pub trait Control {
     /// The job is durable, or the first one under the same key and body is named (T1). The very same job
-    /// (its id) given again is answered as accepted before: an answer that was lost can be asked for.
+    /// (its id) given again is answered as accepted before: an answer that was lost can be asked for. While
+    /// another job holds its unique key, that one is named and no row is made.
     /// Concurrent calls share commits.
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError>;
 
@@ -52,8 +53,10 @@ pub trait Control {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     pub id: JobId,
-    /// This submission had been accepted before.
+    /// This submission had been accepted before, or is the same work as another.
     pub again: bool,
+    /// Another job holds its unique key, and is the one named.
+    pub duplicate: bool,
 }
 
 #[derive(Debug, thiserror::Error)]

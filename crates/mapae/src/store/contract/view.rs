@@ -8,6 +8,7 @@ use super::run::WorkerReport;
 use super::{Scope, StoreError};
 use crate::job::State;
 use crate::job::event::{Event, Position};
+use crate::job::follow::Followed;
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
@@ -25,6 +26,9 @@ pub trait View {
 
     /// What the job gave, where it is within `scope` and succeeded.
     async fn output(&self, scope: &Scope, id: JobId) -> Result<Option<Output>, StoreError>;
+
+    /// What was declared to come after the job, by how it ends, and what has become of it.
+    async fn followed(&self, scope: &Scope, id: JobId) -> Result<Vec<Followed>, StoreError>;
 
     /// Committed events after a position, oldest first. No event of a lower position appears later.
     async fn events(&self, scope: &Scope, filter: &EventFilter, max: usize)

@@ -19,19 +19,25 @@ impl Control for Memory {
         if let Some(row) = tables.jobs.get(&job.id)
             && (&row.new.owner, &row.new.kind) == (&job.owner, &job.kind)
         {
-            return Ok(Accepted { id: job.id, again: true });
+            return Ok(Accepted { id: job.id, again: true, duplicate: false });
         }
-        if let Some((key, body)) = job.idempotency.clone() {
-            let named = (job.owner.clone(), key);
-            if let Some(first) = tables.submissions.get(&named) {
-                return match first.body == body {
-                    true => Ok(Accepted { id: first.job, again: true }),
-                    false => Err(AcceptError::KeyReused),
-                };
-            }
-            tables.submissions.insert(named, Submission { body, job: job.id, at });
+        let named = job.idempotency.clone().map(|(key, body)| ((job.owner.clone(), key), body));
+        if let Some((name, body)) = &named
+            && let Some(first) = tables.submissions.get(name)
+        {
+            return match first.body == *body {
+                true => Ok(Accepted { id: first.job, again: true, duplicate: false }),
+                false => Err(AcceptError::KeyReused),
+            };
         }
-        Ok(tables.accept(job))
+        let holder = tables.holder(&job);
+        if let Some((name, body)) = named {
+            tables.submissions.insert(name, Submission { body, job: holder.unwrap_or(job.id), at });
+        }
+        Ok(match holder {
+            Some(id) => Accepted { id, again: true, duplicate: true },
+            None => tables.accept(job),
+        })
     }
 
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
@@ -116,7 +122,7 @@ impl Control for Memory {
 }
 
 impl Tables {
-    fn accept(&mut self, new: NewJob) -> Accepted {
+    pub(super) fn accept(&mut self, new: NewJob) -> Accepted {
         let now = self.now();
         let (id, rung) = (new.id, new.rung);
         let life = Life::accepted(new.run_at.unwrap_or(now), new.retry.attempts, new.deadline);
@@ -145,13 +151,14 @@ impl Tables {
             assignee: None,
             checkpoints: Vec::new(),
             output: None,
+            followed: Vec::new(),
         };
         self.jobs.insert(id, row);
         if let Some(rung) = rung {
             // Refused where it is not due: a keeper rings it in its time.
             let _ = self.ring_one(id, rung.turn, rung.again);
         }
-        Accepted { id, again: false }
+        Accepted { id, again: false, duplicate: false }
     }
 
     /// The state the job is in after the step. What is not within the scope is not there.

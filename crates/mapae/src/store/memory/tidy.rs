@@ -57,6 +57,8 @@ impl Tables {
                 pruned.expired += 1;
             }
         }
+        let jobs = &self.jobs;
+        self.uniques.retain(|_, holder| jobs.contains_key(&holder.job));
         let unfinished = |job: &JobId| self.jobs.get(job).is_some_and(|row| row.finished_at.is_none());
         self.submissions.retain(|_, submission| {
             if unfinished(&submission.job) {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use super::{Memory, Row};
 use crate::job::State;
 use crate::job::event::{Event, Position};
+use crate::job::follow::Followed;
 use crate::job::name::{JobId, Lane};
 use crate::job::record::{Job, Output};
 use crate::store::contract::{
@@ -31,6 +32,10 @@ impl View for Memory {
 
     async fn output(&self, scope: &Scope, id: JobId) -> Result<Option<Output>, StoreError> {
         Ok(self.tables().row(scope, id).and_then(|row| row.output.clone()))
+    }
+
+    async fn followed(&self, scope: &Scope, id: JobId) -> Result<Vec<Followed>, StoreError> {
+        Ok(self.tables().row(scope, id).map(Row::declared).unwrap_or_default())
     }
 
     async fn events(

@@ -30,7 +30,11 @@ macro_rules! key_columns {
 #[async_trait]
 impl Control for Postgres {
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError> {
-        let batcher = if job.idempotency.is_some() { &self.keyed } else { &self.accepts };
+        let batcher = match &job.idempotency {
+            _ if job.unique.is_some() || !job.on.is_empty() => &self.singles,
+            Some(_) => &self.keyed,
+            None => &self.accepts,
+        };
         batcher.ask(job).await?
     }
 
@@ -156,7 +160,7 @@ impl Control for Postgres {
             "
             with changed as (
                 update mapae.jobs j
-                   set state = 'pending', attempt = 0, throttled = 0, redrives = j.redrives + 1,
+                   set state = 'pending', attempt = 0, throttled = 0, snoozed = 0, redrives = j.redrives + 1,
                        due_at = now(), finished_at = null, cancel_asked = false, assignee = null,
                        deadline = case when j.deadline > now() then j.deadline end,
                        sequence = j.sequence + 1
@@ -272,12 +276,13 @@ pub(super) async fn accept(
     outbox: bool,
 ) -> Result<Vec<Result<Accepted, AcceptError>>, StoreError> {
     let mut connection = pool.acquire().await?;
-    accept_on(&mut connection, jobs, outbox).await
+    make(&mut connection, jobs, outbox).await
 }
 
 /// T1, for any number of jobs: keys, rows and events in one statement. Of several submissions under
-/// one key, in this batch or in others', the first one's row is made.
-pub(super) async fn accept_on(
+/// one key, in this batch or in others', the first one's row is made. Unique keys and what comes after are not
+/// looked at here.
+pub(super) async fn make(
     connection: &mut PgConnection,
     jobs: &[NewJob],
     outbox: bool,
@@ -289,9 +294,9 @@ pub(super) async fn accept_on(
             select *
               from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::jsonb[], $7::jsonb[],
                           $8::text[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[],
-                          $14::text[], $15::bytea[], $16::bigint[], $17::bigint[])
+                          $14::text[], $15::bytea[], $16::bigint[], $17::bigint[], $19::uuid[], $20::boolean[])
                 as g (id, owner, kind, lane, priority, params, source, trace, attempts_max, backoff_first_us,
-                      backoff_max_us, run_at, deadline, key, body, turn, again)
+                      backoff_max_us, run_at, deadline, key, body, turn, again, parent, follows)
         ), keyed as (
             insert into mapae.idempotency (owner, key, body, job, created_at)
             select owner, key, body, id, now() from given where key is not null order by owner, key
@@ -299,14 +304,15 @@ pub(super) async fn accept_on(
             returning job
         ), made as (
             insert into mapae.jobs (id, owner, kind, lane, priority, params, source, trace, attempts_max,
-                                    backoff_first_us, backoff_max_us, created_at, due_at, deadline, hint, turn, ring_at)
+                                    backoff_first_us, backoff_max_us, created_at, due_at, deadline, hint, turn, ring_at,
+                                    parent, follows)
             select id, owner, kind, lane, priority, params, source, trace, attempts_max,
                    backoff_first_us, backoff_max_us, now(),
                    coalesce(timestamptz 'epoch' + run_at * interval '1 microsecond', now()),
                    timestamptz 'epoch' + deadline * interval '1 microsecond',
                    case when turn is null then 0 else 1 end,
                    turn,
-                   now() + again * interval '1 microsecond'
+                   now() + again * interval '1 microsecond', parent, follows
               from given
              where key is null or id in (select job from keyed)
             on conflict (id) do nothing
@@ -337,12 +343,14 @@ pub(super) async fn accept_on(
     .bind(jobs.iter().map(|job| first_ring(job).map(|rung| i64::try_from(rung.turn).unwrap_or(i64::MAX))).collect::<Vec<_>>())
     .bind(jobs.iter().map(|job| first_ring(job).map(|rung| as_micros(rung.again))).collect::<Vec<_>>())
     .bind(outbox)
+    .bind(jobs.iter().map(|job| job.parent.map(|parent| parent.0)).collect::<Vec<_>>())
+    .bind(jobs.iter().map(|job| !job.on.is_empty()).collect::<Vec<_>>())
     .rows(&mut *connection)
     .await?;
     let mut answers: HashMap<Uuid, Result<Accepted, AcceptError>> = HashMap::with_capacity(jobs.len());
     for row in made {
         let id: Uuid = row.try_get("id")?;
-        answers.insert(id, Ok(Accepted { id: JobId(id), again: false }));
+        answers.insert(id, Ok(Accepted { id: JobId(id), again: false, duplicate: false }));
     }
     if answers.len() < jobs.len() {
         first_accepted(connection, jobs, &mut answers).await?;
@@ -358,7 +366,7 @@ fn first_ring(job: &NewJob) -> Option<FirstRing> {
 
 /// Answers for the submissions that came second: under a key, or under their own id because an answer was
 /// lost.
-async fn first_accepted(
+pub(super) async fn first_accepted(
     connection: &mut PgConnection,
     jobs: &[NewJob],
     answers: &mut HashMap<Uuid, Result<Accepted, AcceptError>>,
@@ -383,7 +391,7 @@ async fn first_accepted(
         let at = usize::try_from(row.try_get::<i64, _>("n")? - 1).map_err(unreadable)?;
         let Some((job, _, body)) = keyed.get(at) else { continue };
         let same = row.try_get::<Vec<u8>, _>("body")? == body.as_slice();
-        let first = Accepted { id: JobId(row.try_get("job")?), again: true };
+        let first = Accepted { id: JobId(row.try_get("job")?), again: true, duplicate: false };
         answers.insert(job.id.0, if same { Ok(first) } else { Err(AcceptError::KeyReused) });
     }
     let rows = sqlx::query("select id, owner, kind from mapae.jobs where id = any($1)")
@@ -395,7 +403,8 @@ async fn first_accepted(
         let (owner, kind): (String, String) = (row.try_get("owner")?, row.try_get("kind")?);
         if second.iter().any(|job| job.id.0 == id && job.owner.as_str() == owner && job.kind.as_str() == kind)
         {
-            answers.entry(id).or_insert(Ok(Accepted { id: JobId(id), again: true }));
+            let accepted = Accepted { id: JobId(id), again: true, duplicate: false };
+            answers.entry(id).or_insert(Ok(accepted));
         }
     }
     Ok(())

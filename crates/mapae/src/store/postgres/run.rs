@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, PgPool, Row};
+use sqlx::{PgConnection, PgExecutor, PgPool, Row};
 use tracing::error;
 use uuid::Uuid;
 
-use super::ask::Ask;
+use super::ask::{Ask, within};
 use super::{Postgres, job_columns};
 use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
@@ -17,7 +17,7 @@ use crate::job::limit::Stop;
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::record::{Checkpoint, Progress};
 use crate::job::resource::Room;
-use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
+use crate::job::retry::{Failure, SNOOZES_MAX, THROTTLES_MAX, Verdict};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
     Claim, Claimed, Gates, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
@@ -179,37 +179,12 @@ impl Run for Postgres {
         .bind(serde_json::json!(progress))
         .done(&self.pool)
         .await?;
-        self.fenced(lease, done.rows_affected()).await
+        if done.rows_affected() > 0 { Ok(()) } else { Err(lost(&self.pool, lease).await?) }
     }
 
     async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint) -> Result<(), SettleError> {
-        let done = sqlx::query(
-            "
-            with held as (
-                update mapae.jobs set sequence = sequence + 1
-                 where id = $1 and token = $2 and state = 'running'
-                returning id, owner, kind, sequence, attempt, holder
-            ), kept as (
-                insert into mapae.checkpoints (job, stage, output, took_us, at)
-                select id, $3, $4, $5, clock_timestamp() from held
-                on conflict (job, stage) do update
-                   set output = excluded.output, took_us = excluded.took_us, at = excluded.at
-            ), told as (
-                insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
-                select id, sequence, owner, kind, 'stage', now(), attempt, holder, $3, not $6 from held
-            )
-            select id from held
-            ",
-        )
-        .bind(lease.job.0)
-        .bind(lease.token.0)
-        .bind(&checkpoint.stage)
-        .bind(serde_json::json!(checkpoint.output))
-        .bind(as_micros(checkpoint.took))
-        .bind(self.outbox)
-        .rows(&self.pool)
-        .await?;
-        self.fenced(lease, done.len() as u64).await
+        let mut connection = within(self.pool.acquire()).await?;
+        checkpoint_on(&mut connection, lease, checkpoint, self.outbox).await
     }
 
     async fn checkpoints(&self, job: JobId) -> Result<Vec<Checkpoint>, StoreError> {
@@ -404,22 +379,54 @@ impl Postgres {
         }
         Ok(answers)
     }
+}
 
-    /// What no row changed means.
-    async fn fenced(&self, lease: &Lease, changed: u64) -> Result<(), SettleError> {
-        if changed > 0 {
-            return Ok(());
-        }
-        let row = sqlx::query(
-            "select state from mapae.jobs where id = $1 and not (delete_asked and finished_at is not null)",
+/// A stage and its event in one statement, under the job's token.
+pub(super) async fn checkpoint_on(
+    connection: &mut PgConnection,
+    lease: &Lease,
+    checkpoint: &Checkpoint,
+    outbox: bool,
+) -> Result<(), SettleError> {
+    let done = sqlx::query(
+        "
+        with held as (
+            update mapae.jobs set sequence = sequence + 1
+             where id = $1 and token = $2 and state = 'running'
+            returning id, owner, kind, sequence, attempt, holder
+        ), kept as (
+            insert into mapae.checkpoints (job, stage, output, took_us, at)
+            select id, $3, $4, $5, clock_timestamp() from held
+            on conflict (job, stage) do update
+               set output = excluded.output, took_us = excluded.took_us, at = excluded.at
+        ), told as (
+            insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
+            select id, sequence, owner, kind, 'stage', now(), attempt, holder, $3, not $6 from held
         )
-        .bind(lease.job.0)
-        .maybe(&self.pool)
-        .await?;
-        let found =
-            row.map(|row| row.try_get("state").map_err(StoreError::from).and_then(state)).transpose()?;
-        Err(SettleError::LeaseLost(found))
-    }
+        select id from held
+        ",
+    )
+    .bind(lease.job.0)
+    .bind(lease.token.0)
+    .bind(&checkpoint.stage)
+    .bind(serde_json::json!(checkpoint.output))
+    .bind(as_micros(checkpoint.took))
+    .bind(outbox)
+    .rows(&mut *connection)
+    .await?;
+    if done.is_empty() { Err(lost(connection, lease).await?) } else { Ok(()) }
+}
+
+/// What no row changed means.
+async fn lost(on: impl PgExecutor<'_>, lease: &Lease) -> Result<SettleError, StoreError> {
+    let row = sqlx::query(
+        "select state from mapae.jobs where id = $1 and not (delete_asked and finished_at is not null)",
+    )
+    .bind(lease.job.0)
+    .maybe(on)
+    .await?;
+    let found = row.map(|row| row.try_get("state").map_err(StoreError::from).and_then(state)).transpose()?;
+    Ok(SettleError::LeaseLost(found))
 }
 
 /// The claim of jobs that passed their gates, in their order. None is waited for that another holds: whoever
@@ -463,9 +470,25 @@ fn holding(row: &PgRow) -> Result<Holding, StoreError> {
     job_row!(row).holding()
 }
 
-/// T5, T6, T6b and handing back, for any number of jobs: state, result and event in one statement.
 pub(super) async fn settle(
     pool: &PgPool,
+    batch: &[Settlement],
+    outbox: bool,
+) -> Result<Vec<Result<State, SettleError>>, StoreError> {
+    let mut connection = within(pool.acquire()).await?;
+    let answers = settle_on(&mut connection, batch, outbox).await;
+    drop(connection);
+    #[cfg(feature = "faults")]
+    {
+        let ids: Vec<Uuid> = batch.iter().map(|settlement| settlement.lease.job.0).collect();
+        super::mutant::tell_late(pool, &ids).await?;
+    }
+    answers
+}
+
+/// T5, T6, T6b, snoozing and handing back, for any number of jobs: state, result and event in one statement.
+pub(super) async fn settle_on(
+    connection: &mut PgConnection,
     batch: &[Settlement],
     outbox: bool,
 ) -> Result<Vec<Result<State, SettleError>>, StoreError> {
@@ -476,10 +499,14 @@ pub(super) async fn settle(
         | Verdict::Throttle { failure, .. }
         | Verdict::Fail { failure }
         | Verdict::Stale { failure } => Some(serde_json::json!(failure)),
+        // Only for a snooze that is one too many.
+        Verdict::Snooze { .. } => Some(serde_json::json!(Failure::overslept())),
         Verdict::Succeed | Verdict::HandBack => None,
     });
     let delays = batch.iter().map(|settlement| match &settlement.verdict {
-        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } => as_micros(*delay),
+        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } | Verdict::Snooze { delay } => {
+            as_micros(*delay)
+        }
         _ => 0,
     });
     let rows = sqlx::query(
@@ -495,6 +522,7 @@ pub(super) async fn settle(
                         when g.verdict = 'stale' then 'stale'
                         when g.verdict = 'retry' and j.attempt >= j.attempts_max then 'failed'
                         when g.verdict = 'throttle' and j.throttled >= $7 then 'failed'
+                        when g.verdict = 'snooze' and j.snoozed >= $10 then 'failed'
                         when g.verdict <> 'hand-back'
                              and j.deadline <= now() + g.delay * interval '1 microsecond' then 'failed'
                         else 'pending' end as next
@@ -511,9 +539,12 @@ pub(super) async fn settle(
                    attempt      = j.attempt - case when held.next = 'pending' and held.verdict <> 'retry' then 1 else 0 end,
                    throttled    = j.throttled
                                   + case when held.next = 'pending' and held.verdict = 'throttle' then 1 else 0 end,
+                   snoozed      = j.snoozed
+                                  + case when held.next = 'pending' and held.verdict = 'snooze' then 1 else 0 end,
                    failure      = case when held.next = 'succeeded' then null
                                        when held.next = 'cancelled' then $8::jsonb || jsonb_build_object('attempt', j.attempt)
                                        when held.failure is null then j.failure
+                                       when held.next = 'pending' and held.verdict = 'snooze' then j.failure
                                        else held.failure || jsonb_build_object('attempt', j.attempt) end,
                    settled_by   = j.token,
                    token = null, holder = null, incarnation = null, leased_until = null, progress = null,
@@ -521,7 +552,7 @@ pub(super) async fn settle(
               from held
              where j.id = any($1) and j.id = held.id and j.token = held.token and j.state = 'running'
             returning j.id, j.owner, j.kind, j.state, j.sequence, j.started_at, j.settled_by, held.worker, held.verdict, held.output,
-                      held.failure->>'code' as code,
+                      case when held.next <> 'pending' or held.verdict <> 'snooze' then held.failure->>'code' end as code,
                       j.attempt + case when held.next = 'pending' and held.verdict <> 'retry' then 1 else 0 end as attempt
         ), kept as (
             insert into mapae.results (job, output, stored_at)
@@ -533,6 +564,7 @@ pub(super) async fn settle(
                    case when state <> 'pending' then state
                         when verdict = 'retry' then 'retrying'
                         when verdict = 'throttle' then 'throttled'
+                        when verdict = 'snooze' then 'snoozed'
                         else 'released' end,
                    now(), attempt, worker, case when state <> 'cancelled' then code end, not $9
               from settled
@@ -549,10 +581,9 @@ pub(super) async fn settle(
     .bind(i32::try_from(THROTTLES_MAX).unwrap_or(i32::MAX))
     .bind(serde_json::json!(Failure::cancelled()))
     .bind(outbox)
-    .rows(pool)
+    .bind(i32::try_from(SNOOZES_MAX).unwrap_or(i32::MAX))
+    .rows(&mut *connection)
     .await?;
-    #[cfg(feature = "faults")]
-    super::mutant::tell_late(pool, &ids).await?;
     let mut answers = HashMap::with_capacity(batch.len());
     for row in rows {
         answers.insert(
@@ -571,7 +602,7 @@ pub(super) async fn settle(
         let rows =
             sqlx::query("select id, state, settled_by, delete_asked from mapae.jobs where id = any($1)")
                 .bind(&refused)
-                .rows(pool)
+                .rows(connection)
                 .await?;
         for row in rows {
             let buried: bool = row.try_get("delete_asked")?;
@@ -599,6 +630,7 @@ fn verdict_name(verdict: &Verdict) -> &'static str {
         Verdict::Succeed => "succeed",
         Verdict::Retry { .. } => "retry",
         Verdict::Throttle { .. } => "throttle",
+        Verdict::Snooze { .. } => "snooze",
         Verdict::Fail { .. } => "fail",
         Verdict::Stale { .. } => "stale",
         Verdict::HandBack => "hand-back",

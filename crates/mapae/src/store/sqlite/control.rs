@@ -34,7 +34,7 @@ impl Control for Sqlite {
                     .bind(owner.as_str().to_owned())
                     .bind(kind.as_str().to_owned());
                 match self.row(query).await? {
-                    Some(_) => Ok(Accepted { id, again: true }),
+                    Some(_) => Ok(Accepted { id, again: true, duplicate: false }),
                     None => Err(StoreError::Broken(refused).into()),
                 }
             }
@@ -122,7 +122,7 @@ impl Control for Sqlite {
             let query = sqlx::query(
                 "
                 update jobs
-                   set state = 'pending', attempt = 0, throttled = 0, redrives = redrives + 1,
+                   set state = 'pending', attempt = 0, throttled = 0, snoozed = 0, redrives = redrives + 1,
                        due_at = $3, finished_at = null, cancel_asked = 0, assignee = null,
                        deadline = case when deadline > $3 then deadline end,
                        sequence = sequence + 1
@@ -254,15 +254,18 @@ pub(super) async fn accept_on(tx: &mut Transaction<'_>, job: &NewJob) -> Result<
     if let Some(first) = first_accepted(tx, job).await? {
         return Ok(first);
     }
+    if let Some(id) = super::unique::holder(tx, job).await? {
+        return Ok(Accepted { id, again: true, duplicate: true });
+    }
     let due_at = job.run_at.map_or(tx.now, Timestamp::micros);
     // What is not due yet waits for its time before it waits in the window.
     let rung = job.rung.filter(|_| due_at <= tx.now);
     let query = sqlx::query(
         "
         insert into jobs (id, owner, kind, lane, priority, params, source, trace, attempts_max, backoff_first_us,
-                          backoff_max_us, created_at, due_at, deadline, hint, turn, ring_at)
+                          backoff_max_us, created_at, due_at, deadline, hint, turn, ring_at, parent, follows)
         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-                $11, $12, $13, $14, $15 is not null, $15, $12 + $16);
+                $11, $12, $13, $14, $15 is not null, $15, $12 + $16, $18, $19);
         insert into events (job, sequence, owner, kind, event, at, sent)
         values ($1, 1, $2, $3, 'accepted', $12, not $17)
         ",
@@ -283,9 +286,12 @@ pub(super) async fn accept_on(tx: &mut Transaction<'_>, job: &NewJob) -> Result<
     .bind(job.deadline.map(Timestamp::micros))
     .bind(rung.map(|rung| i64::try_from(rung.turn).unwrap_or(i64::MAX)))
     .bind(rung.map(|rung| as_micros(rung.again)))
-    .bind(tx.outbox);
+    .bind(tx.outbox)
+    .bind(job.parent.map(|parent| parent.0))
+    .bind(!job.on.is_empty());
     tx.run(query).await?;
-    Ok(Accepted { id: job.id, again: false })
+    super::follow::declare(tx, job).await?;
+    Ok(Accepted { id: job.id, again: false, duplicate: false })
 }
 
 /// The answer for a submission that came second; none for the first under its key, which has it now.
@@ -312,7 +318,8 @@ async fn first_accepted(tx: &mut Transaction<'_>, job: &NewJob) -> Result<Option
     if row.try_get::<Vec<u8>, _>("body").map_err(StoreError::from)? != body.as_slice() {
         return Err(AcceptError::KeyReused);
     }
-    Ok(Some(Accepted { id: JobId(row.try_get("job").map_err(StoreError::from)?), again: true }))
+    let id = JobId(row.try_get("job").map_err(StoreError::from)?);
+    Ok(Some(Accepted { id, again: true, duplicate: false }))
 }
 
 fn key_record(row: &SqliteRow) -> Result<KeyRecord, StoreError> {

@@ -17,7 +17,7 @@ use crate::job::limit::{Limits, Stop};
 use crate::job::name::{JobId, Kind, Owner};
 use crate::job::record::{Checkpoint, Progress};
 use crate::job::resource::Room;
-use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
+use crate::job::retry::{Failure, SNOOZES_MAX, THROTTLES_MAX, Verdict};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
     Claim, Claimed, Gates, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
@@ -29,7 +29,7 @@ use crate::store::row::{as_micros, job_row, state, unreadable};
 type Pointer = (JobId, Owner);
 
 /// The holder's job with what the verdict makes of it, by the row as it is before that: `held`.
-/// Binds $1 job, $2 token, $3 verdict, $4 delay, $5 failure, $6 throttles, $7 now.
+/// Binds $1 job, $2 token, $3 verdict, $4 delay, $5 failure, $6 throttles, $7 now, $11 snoozes.
 macro_rules! held {
     () => {
         "
@@ -41,6 +41,7 @@ macro_rules! held {
                         when $3 = 'stale' then 'stale'
                         when $3 = 'retry' and j.attempt >= j.attempts_max then 'failed'
                         when $3 = 'throttle' and j.throttled >= $6 then 'failed'
+                        when $3 = 'snooze' and j.snoozed >= $11 then 'failed'
                         when $3 <> 'hand-back' and j.deadline <= $7 + $4 then 'failed'
                         else 'pending' end as next
               from jobs j
@@ -172,36 +173,7 @@ impl Run for Sqlite {
 
     async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint) -> Result<(), SettleError> {
         let (lease, checkpoint) = (lease.clone(), checkpoint.clone());
-        self.write(async move |tx| {
-            let query = sqlx::query(
-                "
-                update jobs set sequence = sequence + 1
-                 where id = $1 and token = $2 and state = 'running'
-                returning attempt, holder
-                ",
-            )
-            .bind(lease.job.0)
-            .bind(lease.token.0);
-            let Some(row) = tx.row(query).await? else { return Err(refused(tx, &lease).await?) };
-            let query = sqlx::query(
-                "insert or replace into checkpoints (job, stage, output, took_us, at) values ($1, $2, $3, $4, $5)",
-            )
-            .bind(lease.job.0)
-            .bind(&checkpoint.stage)
-            .bind(json!(checkpoint.output))
-            .bind(as_micros(checkpoint.took))
-            .bind(tx.now);
-            tx.run(query).await?;
-            let told = Told {
-                job: lease.job.0,
-                event: "stage".into(),
-                attempt: row.try_get("attempt").map_err(StoreError::from)?,
-                worker: row.try_get("holder").map_err(StoreError::from)?,
-                code: Some(checkpoint.stage),
-            };
-            Ok(tell(tx, &[told]).await?)
-        })
-        .await
+        self.write(async move |tx| checkpoint_on(tx, &lease, &checkpoint).await).await
     }
 
     async fn checkpoints(&self, job: JobId) -> Result<Vec<Checkpoint>, StoreError> {
@@ -221,6 +193,41 @@ impl Run for Sqlite {
             })
             .collect()
     }
+}
+
+/// A stage and its event, under the job's token.
+pub(super) async fn checkpoint_on(
+    tx: &mut Transaction<'_>,
+    lease: &Lease,
+    checkpoint: &Checkpoint,
+) -> Result<(), SettleError> {
+    let query = sqlx::query(
+        "
+        update jobs set sequence = sequence + 1
+         where id = $1 and token = $2 and state = 'running'
+        returning attempt, holder
+        ",
+    )
+    .bind(lease.job.0)
+    .bind(lease.token.0);
+    let Some(row) = tx.row(query).await? else { return Err(refused(tx, lease).await?) };
+    let query = sqlx::query(
+        "insert or replace into checkpoints (job, stage, output, took_us, at) values ($1, $2, $3, $4, $5)",
+    )
+    .bind(lease.job.0)
+    .bind(&checkpoint.stage)
+    .bind(json!(checkpoint.output))
+    .bind(as_micros(checkpoint.took))
+    .bind(tx.now);
+    tx.run(query).await?;
+    let told = Told {
+        job: lease.job.0,
+        event: "stage".into(),
+        attempt: row.try_get("attempt").map_err(StoreError::from)?,
+        worker: row.try_get("holder").map_err(StoreError::from)?,
+        code: Some(checkpoint.stage.clone()),
+    };
+    Ok(tell(tx, &[told]).await?)
 }
 
 /// T3 for lanes without gates.
@@ -486,19 +493,23 @@ async fn refused(tx: &mut Transaction<'_>, lease: &Lease) -> Result<SettleError,
     Ok(SettleError::LeaseLost(row.map(|row| state(row.try_get("state")?)).transpose()?))
 }
 
-/// T5, T6, T6b and handing back: the event, told from the row as it was, then the state and the result;
+/// T5, T6, T6b, snoozing and handing back: the event, told from the row as it was, then the state and the result;
 /// last, what the row says of who settled it.
-async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<State, SettleError> {
+pub(super) async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<State, SettleError> {
     let lease = &settlement.lease;
     let failure = match &settlement.verdict {
         Verdict::Retry { failure, .. }
         | Verdict::Throttle { failure, .. }
         | Verdict::Fail { failure }
         | Verdict::Stale { failure } => Some(json!(failure)),
+        // Only for a snooze that is one too many.
+        Verdict::Snooze { .. } => Some(json!(Failure::overslept())),
         Verdict::Succeed | Verdict::HandBack => None,
     };
     let delay = match &settlement.verdict {
-        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } => as_micros(*delay),
+        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } | Verdict::Snooze { delay } => {
+            as_micros(*delay)
+        }
         _ => 0,
     };
     let query = sqlx::query(concat!(
@@ -509,8 +520,10 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
                case when next <> 'pending' then next
                     when $3 = 'retry' then 'retrying'
                     when $3 = 'throttle' then 'throttled'
+                    when $3 = 'snooze' then 'snoozed'
                     else 'released' end,
-               $7, attempt, holder, case when next <> 'cancelled' then $5->>'code' end, not $8
+               $7, attempt, holder,
+               case when next <> 'cancelled' and (next <> 'pending' or $3 <> 'snooze') then $5->>'code' end, not $8
           from held;
         ",
         held!(),
@@ -521,9 +534,10 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
                finished_at  = case held.next when 'pending' then null else $7 end,
                attempt      = j.attempt - (held.next = 'pending' and $3 <> 'retry'),
                throttled    = j.throttled + (held.next = 'pending' and $3 = 'throttle'),
+               snoozed      = j.snoozed + (held.next = 'pending' and $3 = 'snooze'),
                failure      = case when held.next = 'succeeded' then null
                                    when held.next = 'cancelled' then json_set($9, '$.attempt', j.attempt)
-                                   when $5 is null then j.failure
+                                   when $5 is null or (held.next = 'pending' and $3 = 'snooze') then j.failure
                                    else json_set($5, '$.attempt', j.attempt) end,
                settled_by   = j.token,
                token = null, holder = null, incarnation = null, leased_until = null, progress = null,
@@ -546,7 +560,8 @@ async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) -> Result<Sta
     .bind(tx.now)
     .bind(tx.outbox)
     .bind(json!(Failure::cancelled()))
-    .bind(settlement.output.as_ref().map(|output| json!(output)));
+    .bind(settlement.output.as_ref().map(|output| json!(output)))
+    .bind(i32::try_from(SNOOZES_MAX).unwrap_or(i32::MAX));
     let Some(row) = tx.row(query).await? else { return Err(SettleError::LeaseLost(None)) };
     let state = state(row.try_get("state").map_err(StoreError::from)?)?;
     // Asked before, and the answer was lost: it stands. Any other has lost its lease.
@@ -564,6 +579,7 @@ fn verdict_name(verdict: &Verdict) -> &'static str {
         Verdict::Succeed => "succeed",
         Verdict::Retry { .. } => "retry",
         Verdict::Throttle { .. } => "throttle",
+        Verdict::Snooze { .. } => "snooze",
         Verdict::Fail { .. } => "fail",
         Verdict::Stale { .. } => "stale",
         Verdict::HandBack => "hand-back",

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::{Sqlite, job, job_columns, limit, now, one};
 use crate::job::State;
 use crate::job::event::{Event, EventKind, Position};
+use crate::job::follow::Followed;
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
@@ -131,6 +132,10 @@ impl View for Sqlite {
         .bind(scope.owner());
         let Some(row) = self.row(query).await? else { return Ok(None) };
         serde_json::from_value(row.try_get("output")?).map_err(|_| unreadable("a result that cannot be read"))
+    }
+
+    async fn followed(&self, scope: &Scope, id: JobId) -> Result<Vec<Followed>, StoreError> {
+        self.followed_of(scope, id).await
     }
 
     async fn events(

@@ -50,7 +50,8 @@ pub(super) mod fault {
     pub(in super::super) const DELETE: u32 = 1 << 17;
     pub(in super::super) const REDRIVE: u32 = 1 << 18;
     pub(in super::super) const DEADLINE: u32 = 1 << 19;
-    pub(in super::super) const ALL: u32 = (1 << 20) - 1;
+    pub(in super::super) const SNOOZE: u32 = 1 << 20;
+    pub(in super::super) const ALL: u32 = (1 << 21) - 1;
 }
 
 /// A way of being wrong. Each alters a step of the model, never the product.

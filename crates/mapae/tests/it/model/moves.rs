@@ -100,8 +100,13 @@ impl Moves<'_> {
         if self.plan.relay {
             books.unsent += events;
         }
-        let put_off =
-            matches!(step, Step::Settle { verdict: Verdict::Throttle { .. } | Verdict::HandBack, .. });
+        let put_off = matches!(
+            step,
+            Step::Settle {
+                verdict: Verdict::Throttle { .. } | Verdict::Snooze { .. } | Verdict::HandBack,
+                ..
+            }
+        );
         if put_off && row.stands == Stands::Pending {
             books.spent = books.spent.saturating_sub(1);
         }

@@ -37,6 +37,7 @@ pub(super) struct Row {
     pub(super) attempt: u8,
     pub(super) epoch: u8,
     pub(super) throttled: u8,
+    pub(super) snoozed: u8,
     pub(super) redrives: u8,
     /// The epoch of the lease that settled it last, 0 where none did.
     pub(super) settled_by: u8,
@@ -86,6 +87,7 @@ impl Row {
                 _ => Some(NOW),
             },
             throttled: self.throttled.into(),
+            snoozed: self.snoozed.into(),
             redrives: self.redrives.into(),
             sequence: 1,
             settled_by: (self.settled_by > 0).then(|| token(self.settled_by)),
@@ -111,6 +113,7 @@ impl Row {
             attempt: small(life.attempt.into()),
             epoch: small(life.epoch),
             throttled: small(life.throttled.into()),
+            snoozed: small(life.snoozed.into()),
             redrives: small(life.redrives.into()),
             settled_by: life.settled_by.map_or(0, |token| small(token.0.as_u128() as u64)),
             deadline: life.deadline.map_or(0, |at| if passed(at) { 2 } else { 1 }),

@@ -227,6 +227,7 @@ impl Moves<'_> {
             for (word, kind) in [
                 (Word::Retry, fault::RETRY),
                 (Word::Throttle, fault::THROTTLE),
+                (Word::Snooze, fault::SNOOZE),
                 (Word::Fail, fault::FAIL),
                 (Word::Stale, fault::STALE),
                 (Word::HandBack, fault::HAND_BACK),

@@ -3,10 +3,13 @@
 mod accept;
 mod claim;
 mod events;
+mod follow;
 mod lease;
 mod limits;
 mod people;
 mod ring;
+mod schedule;
+mod unique;
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use super::Harness;
 use crate::site;
 
 /// Every column that holds a moment.
-pub(super) const MOMENTS: [(&str, &[&str]); 10] = [
+pub(super) const MOMENTS: [(&str, &[&str]); 14] = [
     ("jobs", &["created_at", "due_at", "deadline", "started_at", "finished_at", "leased_until", "ring_at"]),
     ("results", &["stored_at"]),
     ("checkpoints", &["at"]),
@@ -22,6 +22,10 @@ pub(super) const MOMENTS: [(&str, &[&str]); 10] = [
     ("garbage", &["since"]),
     ("pauses", &["at"]),
     ("gates", &["next_at", "shut_until"]),
+    ("uniques", &["until"]),
+    ("follows", &["made_at"]),
+    ("schedules", &["next_at"]),
+    ("ticks", &["at"]),
     ("keys", &["created_at", "expires_at", "revoked_at"]),
 ];
 

@@ -375,13 +375,14 @@ impl Walk<'_> {
     async fn settle(&mut self) {
         let Some(held) = self.some_lease() else { return };
         let delay = self.dice.days(0, 2);
-        let verdict = match self.dice.roll(9) {
+        let verdict = match self.dice.roll(10) {
             0..=1 => Verdict::Succeed,
             2..=3 => {
                 Verdict::Retry { failure: Failure::retryable("vendor-down", "It did not answer."), delay }
             }
             4 => Verdict::Throttle { failure: Failure::retryable("quota", "It is busy."), delay },
             5..=6 => Verdict::Fail { failure: Failure::terminal("damaged", "It cannot be read.") },
+            9 => Verdict::Snooze { delay },
             7 => Verdict::Stale { failure: Failure::stale("gone", "It is gone.") },
             _ => Verdict::HandBack,
         };

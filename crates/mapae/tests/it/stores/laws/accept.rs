@@ -19,7 +19,7 @@ async fn the_same_submission_twice_makes_one_job() {
         };
         let first = bench.accept(keyed(1)).await;
         let again = bench.store.accept(keyed(1)).await.unwrap();
-        assert_eq!(again, Accepted { id: first, again: true });
+        assert_eq!(again, Accepted { id: first, again: true, duplicate: false });
 
         let other_owner = NewJob { owner: owner("globex"), ..keyed(2) };
         assert!(!bench.store.accept(other_owner).await.unwrap().again);
@@ -107,7 +107,7 @@ async fn a_key_is_forgotten_some_time_after_its_job_has_ended() {
         for _ in 0..3 {
             later().await;
             let again = bench.store.accept(keyed(1)).await.unwrap();
-            assert_eq!(again, Accepted { id: first, again: true }, "its job still waits");
+            assert_eq!(again, Accepted { id: first, again: true, duplicate: false }, "its job still waits");
         }
         bench.store.cancel(&Scope::All, first).await.unwrap();
         later().await;

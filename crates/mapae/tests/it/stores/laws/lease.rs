@@ -239,6 +239,49 @@ async fn throttling_and_handing_back_use_no_attempt() {
 }
 
 #[tokio::test]
+async fn a_snoozed_job_comes_back_in_its_time_with_its_attempt() {
+    everywhere(async |bench| {
+        let id = bench
+            .accept(NewJob { retry: mapae::job::retry::RetryPolicy { attempts: 2, ..job().retry }, ..job() })
+            .await;
+        let worker = bench.join("w").await;
+        let held = bench.claim(worker.holder(), id).await;
+        assert_eq!(bench.settle(&held.lease, retry()).await.unwrap(), State::Pending);
+        for snoozed in 0..3 {
+            let held = bench.claim(worker.holder(), id).await;
+            assert_eq!((held.job.attempt, held.job.snoozed), (2, snoozed));
+            let code = held.job.failure.as_ref().map(|failure| failure.code.as_str());
+            assert_eq!(code, Some("vendor-down"), "the last failure is kept, for a snooze is none");
+            let verdict = Verdict::Snooze { delay: LEASE };
+            assert_eq!(bench.settle(&held.lease, verdict.clone()).await.unwrap(), State::Pending);
+            assert_eq!(bench.settle(&held.lease, verdict).await.unwrap(), State::Pending, "asked again");
+            assert!(matches!(bench.try_claim(worker.holder(), id).await, Claim::NotDue(_)));
+            bench.harness.pass(LEASE).await;
+        }
+        let told = bench.history(id).await;
+        let snoozes: Vec<_> = told.iter().filter(|event| event.event == EventKind::Snoozed).collect();
+        assert_eq!(snoozes.len(), 3);
+        assert!(snoozes.iter().all(|event| event.code.is_none() && event.worker.as_deref() == Some("w")));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_snooze_beyond_the_deadline_fails_the_job_at_once() {
+    everywhere(async |bench| {
+        let deadline = Some(bench.store.now().await.unwrap() + LEASE);
+        let id = bench.accept(NewJob { deadline, ..job() }).await;
+        let worker = bench.join("w").await;
+        let held = bench.claim(worker.holder(), id).await;
+        let verdict = Verdict::Snooze { delay: 2 * LEASE };
+        assert_eq!(bench.settle(&held.lease, verdict).await.unwrap(), State::Failed);
+        let told = bench.history(id).await;
+        assert_eq!(told.last().unwrap().code.as_deref(), Some("snoozed-too-long"));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_job_past_its_deadline_fails_without_running() {
     everywhere(async |bench| {
         let deadline = Some(bench.store.now().await.unwrap() + LEASE);

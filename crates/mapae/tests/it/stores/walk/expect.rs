@@ -106,6 +106,9 @@ impl Known {
             } if !ended(State::Cancelled) => {
                 self.failure = Some((failure.code.clone(), before.attempt));
             }
+            Step::Settle { verdict: Verdict::Snooze { .. }, .. } if ended(State::Failed) => {
+                self.failure = Some(("snoozed-too-long".into(), before.attempt));
+            }
             Step::Claim { .. } | Step::Expire | Step::Reap { .. } if ended(State::Failed) => {
                 let spent = before.state() == State::Running && before.attempt >= before.attempts_max;
                 let code = if spent { "worker-lost" } else { "deadline-passed" };

@@ -38,13 +38,15 @@ impl Walk<'_> {
             let (first, same) = (first.new.id, first.new.idempotency == job.idempotency);
             self.met.insert(if same { "accept again" } else { "accept refused" });
             match answer {
-                Ok(accepted) if same => assert_eq!(accepted, Accepted { id: first, again: true }),
+                Ok(accepted) if same => {
+                    assert_eq!(accepted, Accepted { id: first, again: true, duplicate: false })
+                }
                 Err(AcceptError::KeyReused) if !same => {}
                 other => panic!("{other:?}, same body: {same}"),
             }
             return;
         }
-        assert_eq!(answer.unwrap(), Accepted { id: job.id, again: false });
+        assert_eq!(answer.unwrap(), Accepted { id: job.id, again: false, duplicate: false });
         let now = self.now();
         let due_at = job.run_at.map_or(now, |at| self.told(at));
         let life = Life::accepted(due_at, job.retry.attempts, job.deadline.map(|at| self.told(at)));

@@ -16,6 +16,7 @@ impl Walk<'_> {
         assert_eq!(job.state, life.state(), "the state of job {place}");
         assert_eq!(job.attempt, life.attempt, "attempts of job {place}");
         assert_eq!((job.throttled, job.redrives), (life.throttled, life.redrives), "of job {place}");
+        assert_eq!(job.snoozed, life.snoozed, "of job {place}");
         assert_eq!(job.sequence, life.sequence, "events of job {place}");
         assert_eq!(job.deadline.is_some(), life.deadline.is_some(), "the deadline of job {place}");
         if life.state() == State::Pending {
