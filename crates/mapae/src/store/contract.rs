@@ -1,7 +1,8 @@
 //! What a store promises. Each doc comment says what is true once the call has returned.
 //!
-//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`] and [`Tidy`]
-//! the keeper's, [`View`] the reader's, [`Control`] that of people and of accepting. A store is all five.
+//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Remote`] that of work
+//! that others do, [`Keep`] and [`Tidy`] the keeper's, [`View`] the reader's, [`Control`] that of people and
+//! of accepting. A store is all six.
 //!
 //! | rule | |
 //! |---|---|
@@ -17,6 +18,7 @@
 
 mod control;
 mod keep;
+mod remote;
 mod run;
 mod tidy;
 mod view;
@@ -27,6 +29,7 @@ use async_trait::async_trait;
 
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
+pub use self::remote::{Awaited, Puller, Remote};
 pub use self::run::{
     Beat, Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
 };
@@ -41,7 +44,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where jobs live.
 #[async_trait]
-pub trait Store: Run + Keep + Tidy + View + Control + Send + Sync + 'static {
+pub trait Store: Run + Remote + Keep + Tidy + View + Control + Send + Sync + 'static {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;
 

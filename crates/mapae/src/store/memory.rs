@@ -8,6 +8,7 @@
 
 mod control;
 mod keep;
+mod remote;
 mod run;
 mod tidy;
 mod view;
@@ -21,7 +22,7 @@ use uuid::Uuid;
 
 use super::contract::{Garbage, KeyRecord, Schema, Scope, Store, StoreError, WorkerRow};
 use crate::job::event::{Event, EventKind, Position};
-use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner};
+use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Lane, Owner};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
 use crate::job::timestamp::Timestamp;
@@ -76,7 +77,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 2, known: 2 })
+        Ok(Schema { found: 3, known: 3 })
     }
 
     async fn close(&self) {}
@@ -94,6 +95,8 @@ struct Tables {
     sent: HashSet<(JobId, u64)>,
     paused: BTreeSet<Lane>,
     workers: BTreeMap<String, Worker>,
+    /// Clients that lease over HTTP, by owner and name.
+    pullers: BTreeMap<(Option<Owner>, String), WorkerRow>,
     garbage: Vec<Garbage>,
     keys: Vec<([u8; 32], KeyRecord)>,
     events_told: u64,
@@ -122,6 +125,7 @@ struct Row {
     progress: Option<Progress>,
     failure: Option<Failure>,
     assignee: Option<Assignee>,
+    business_key: Option<BusinessKey>,
     checkpoints: Vec<Checkpoint>,
     output: Option<Output>,
 }
@@ -281,13 +285,21 @@ fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
         },
         (Step::Claim { .. } | Step::Reap { .. } | Step::Expire, Status::Ended(End::Failed)) => {
             let spent = before.state() == State::Running && before.attempt >= before.attempts_max;
-            Some(if spent { Failure::lost() } else { Failure::overdue() })
+            Some(if spent { loss(before, step) } else { Failure::overdue() })
         }
         (Step::Claim { .. } | Step::Reap { .. }, _) if before.state() == State::Running => {
-            Some(Failure::lost())
+            Some(loss(before, step))
         }
         (Step::Abandon, _) => Some(Failure::stale("target-gone", "What the job points at is gone.")),
         _ => None,
+    }
+}
+
+/// What a lease that ran out says of its holder. Whoever claims the job over it need not know.
+fn loss(before: &Life, step: &Step) -> Failure {
+    match (&before.status, step) {
+        (Status::Running { holder, .. }, Step::Reap { .. }) if holder.is_service() => Failure::unanswered(),
+        _ => Failure::lost(),
     }
 }
 
@@ -304,7 +316,7 @@ fn attempt_told(event: EventKind, before: &Life, after: &Life) -> u32 {
 fn worker_told(event: EventKind, step: &Step, before: &Life) -> Option<String> {
     match (step, &before.status) {
         (Step::Claim { holder, .. }, _) if event == EventKind::Claimed => Some(holder.name.clone()),
-        (Step::Settle { .. } | Step::Stage { .. }, Status::Running { holder, .. }) => {
+        (Step::Settle { .. } | Step::Stage { .. } | Step::Lend { .. }, Status::Running { holder, .. }) => {
             Some(holder.name.clone())
         }
         _ => None,

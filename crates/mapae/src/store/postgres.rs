@@ -13,6 +13,7 @@ mod keep;
 mod member;
 #[cfg(feature = "faults")]
 mod mutant;
+mod remote;
 mod run;
 mod tidy;
 mod view;
@@ -51,6 +52,7 @@ const ACQUIRE: Duration = Duration::from_secs(3);
 pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (1, include_str!("../../migrations/postgres/0001_jobs.sql")),
     (2, include_str!("../../migrations/postgres/0002_assignee.sql")),
+    (3, include_str!("../../migrations/postgres/0003_remote.sql")),
 ];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.

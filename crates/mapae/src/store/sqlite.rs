@@ -14,6 +14,7 @@ mod member;
 #[cfg(feature = "faults")]
 mod mutant;
 mod presence;
+mod remote;
 mod run;
 mod tidy;
 mod view;
@@ -51,6 +52,7 @@ const BUSY: Duration = Duration::from_secs(5);
 pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (1, include_str!("../../migrations/sqlite/0001_jobs.sql")),
     (2, include_str!("../../migrations/sqlite/0002_assignee.sql")),
+    (3, include_str!("../../migrations/sqlite/0003_remote.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

@@ -143,6 +143,7 @@ impl Tables {
             progress: None,
             failure: None,
             assignee: None,
+            business_key: None,
             checkpoints: Vec::new(),
             output: None,
         };

@@ -126,7 +126,7 @@ impl Run for Memory {
 }
 
 /// Why a write of the running side did not apply.
-enum Fenced {
+pub(super) enum Fenced {
     SettledAlready(State),
     /// `None`: the job is deleted.
     Lost(Option<State>),
@@ -196,7 +196,7 @@ impl Tables {
     }
 
     /// A write of the running side: applied only under the token that stands in the row.
-    fn fenced(&mut self, lease: &Lease, step: &Step, stage: Option<&str>) -> Result<Vec<Effect>, Fenced> {
+    pub(super) fn fenced(&mut self, lease: &Lease, step: &Step, stage: Option<&str>) -> Result<Vec<Effect>, Fenced> {
         let Some(row) = self.jobs.get(&lease.job) else { return Err(Fenced::Lost(None)) };
         let gone = row.life.delete_asked && row.life.state().is_terminal();
         self.take(lease.job, step, stage).map_err(|refused| match refused {

@@ -13,6 +13,7 @@ use super::absence::Missing;
 use super::ask::Ask;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
+use crate::job::lease::Holder;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
 use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung, StoreError};
@@ -169,8 +170,11 @@ impl Keep for Postgres {
             absent!(),
             "
             ), lost as (
-                select j.id, j.cancel_asked,
-                       case when j.attempt <= 1 then interval '0'
+                select j.id, j.cancel_asked, j.holder = $7 as lent,
+                       case when j.holder = $7
+                            then random() * least(j.backoff_first_us * power(2, least(j.attempt - 1, 31)),
+                                                  j.backoff_max_us) * interval '1 microsecond'
+                            when j.attempt <= 1 then interval '0'
                             else random() * least(j.backoff_first_us * power(2, least(j.attempt - 2, 31)),
                                                   j.backoff_max_us) * interval '1 microsecond' end as wait
                   from mapae.jobs j
@@ -192,6 +196,7 @@ impl Keep for Postgres {
                             else 'pending' end as next,
                        case when l.cancel_asked then $3::jsonb
                             when j.attempt < j.attempts_max and j.deadline <= now() + l.wait then $5::jsonb
+                            when l.lent then $8::jsonb
                             else $4::jsonb end as failure
                   from lost l
                   join mapae.jobs j on j.id = l.id
@@ -205,10 +210,11 @@ impl Keep for Postgres {
                        sequence = j.sequence + 1
                   from fate
                  where j.id = any(array(select id from fate)) and j.id = fate.id and j.state = 'running'
-                returning j.id, j.owner, j.kind, j.state, j.sequence, j.attempt, j.failure
+                returning j.id, j.owner, j.kind, j.state, j.sequence, j.attempt, j.failure, fate.lent
             ), told as (
                 insert into mapae.events (job, sequence, owner, kind, event, at, attempt, code, sent)
-                select id, sequence, owner, kind, case state when 'pending' then 'lost' else state end,
+                select id, sequence, owner, kind,
+                       case when state <> 'pending' then state when lent then 'retrying' else 'lost' end,
                        now(), attempt, failure->>'code', not $2
                   from reaped
             )
@@ -221,6 +227,8 @@ impl Keep for Postgres {
         .bind(serde_json::json!(Failure::lost()))
         .bind(serde_json::json!(Failure::overdue()))
         .bind(gone)
+        .bind(Holder::service().name)
+        .bind(serde_json::json!(Failure::unanswered()))
         .rows(&self.pool)
         .await?;
         rows.iter()

@@ -350,7 +350,7 @@ impl Postgres {
     }
 
     /// What no row changed means.
-    async fn fenced(&self, lease: &Lease, changed: u64) -> Result<(), SettleError> {
+    pub(super) async fn fenced(&self, lease: &Lease, changed: u64) -> Result<(), SettleError> {
         if changed > 0 {
             return Ok(());
         }

@@ -390,7 +390,7 @@ async fn why_not(
 }
 
 /// What no row changed means.
-async fn refused(tx: &mut Transaction<'_>, lease: &Lease) -> Result<SettleError, StoreError> {
+pub(super) async fn refused(tx: &mut Transaction<'_>, lease: &Lease) -> Result<SettleError, StoreError> {
     let query = sqlx::query(
         "select state from jobs where id = $1 and not (delete_asked and finished_at is not null)",
     )

@@ -14,9 +14,9 @@ use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    EventFilter, JobFilter, LaneStats, Page, Scope, Stats, StoreError, View, WorkerReport, WorkerRow,
+    EventFilter, JobFilter, LaneStats, Page, Puller, Scope, Stats, StoreError, View, WorkerReport, WorkerRow,
 };
-use crate::store::row::{as_like, big, count, lane, state, unreadable};
+use crate::store::row::{as_like, as_micros, big, count, lane, state, unreadable};
 
 /// The columns of an event called `e`.
 macro_rules! event_columns {
@@ -181,13 +181,21 @@ impl View for Sqlite {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
-        let query = sqlx::query(
+        let query = sqlx::query(concat!(
             "
             select name, incarnation, kinds, slots, report, started_at, seen_at
-              from workers
+              from (select name, incarnation, kinds, slots, report, started_at, seen_at from workers
+                    union all
+                    select 'pull:' || name, $1, kinds, slots, json_object('phase', 'pulling', 'busy', 0, 'waiting', json_array()),
+                           started_at, seen_at
+                      from pullers where seen_at > ",
+            super::now!(),
+            " - $2)
              order by name, started_at
             ",
-        );
+        ))
+        .bind(uuid::Uuid::nil())
+        .bind(as_micros(Puller::SEEN));
         self.rows(query).await?.iter().map(worker).collect()
     }
 
