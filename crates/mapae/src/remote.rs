@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::broker::contract::{Intake, IntakePlan};
@@ -85,12 +86,14 @@ pub async fn settle(parts: &Parts, job: &Job, token: Token, end: End) -> Result<
     let code = verdict.failure().map(|failure| failure.code.clone());
     let settlement = crate::store::contract::Settlement { lease, verdict, output };
     let state = parts.store.settle(settlement).await?;
-    // By the same token it was settled before, and not as it is asked now.
-    if completes != matches!(state, State::Succeeded) && (completes || job.state != State::Running) {
-        let cancelled = state == State::Cancelled;
-        if !cancelled && (completes || state == State::Succeeded) {
-            return Err(RemoteError::LeaseLost(Some(state)));
-        }
+    // A cancelled job is what its owner made of it, whatever its holder tells.
+    let told_otherwise = match state {
+        State::Succeeded => !completes,
+        State::Cancelled => false,
+        _ => completes,
+    };
+    if told_otherwise {
+        return Err(RemoteError::LeaseLost(Some(state)));
     }
     if job.state == State::Running {
         let (job_id, kind, attempt) = (job.id, &job.kind, job.attempt);
@@ -172,8 +175,13 @@ pub struct Pull {
     pub wait: Duration,
 }
 
-/// Up to as many jobs as the client takes, leased to it; none where nothing came within its time.
-pub async fn pull(parts: &Parts, pull: &Pull) -> Result<Vec<Holding>, StoreError> {
+/// Up to as many jobs as the client takes, leased to it; none where nothing came within its time, or it is
+/// `gone`. Not to be dropped in the middle: a claim under way may have leased jobs.
+pub async fn pull(
+    parts: &Parts,
+    pull: &Pull,
+    gone: &CancellationToken,
+) -> Result<Vec<Holding>, StoreError> {
     parts.store.pulls(&pull.client).await?;
     let lanes = lanes(&pull.client.kinds);
     let holder = Holder::pulling(&pull.client.name);
@@ -183,14 +191,17 @@ pub async fn pull(parts: &Parts, pull: &Pull) -> Result<Vec<Holding>, StoreError
     loop {
         let held = claim(parts, &holder, &lanes, pull).await?;
         let now = tokio::time::Instant::now();
-        if !held.is_empty() || now >= deadline {
+        if !held.is_empty() || now >= deadline || gone.is_cancelled() {
             return Ok(held);
         }
         let wait = LOOK.min(deadline - now);
-        match &bell {
-            Some(bell) => drop(bell.next(1, &[], wait).await),
-            None => tokio::time::sleep(wait.min(LOOK / 4)).await,
-        }
+        let waiting = async {
+            match &bell {
+                Some(bell) => drop(bell.next(1, &[], wait).await),
+                None => tokio::time::sleep(wait.min(LOOK / 4)).await,
+            }
+        };
+        let _ = gone.run_until_cancelled(waiting).await;
     }
 }
 

@@ -302,6 +302,10 @@ impl Journal for Told {
         self.journal.correlate(key).await
     }
 
+    async fn rest(&self, length: Duration, code: &str) {
+        self.journal.rest(length, code).await;
+    }
+
     async fn get(&self, output: &Output) -> Result<Vec<u8>, JournalError> {
         self.journal.get(output).await
     }

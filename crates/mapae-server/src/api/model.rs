@@ -2,7 +2,7 @@
 
 use mapae::job::State;
 use mapae::job::event::Event;
-use mapae::job::record::{Checkpoint, Job};
+use mapae::job::record::{Checkpoint, Job, Source};
 use mapae::job::timestamp::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -116,6 +116,17 @@ pub(super) struct JobList {
     pub cursor: Option<String>,
 }
 
+impl SourceBody {
+    pub(super) fn of(source: &Source) -> Self {
+        Self {
+            name: source.name.clone(),
+            bytes: source.bytes,
+            sha256: source.sha256.clone(),
+            media_type: source.media_type.clone(),
+        }
+    }
+}
+
 impl JobBody {
     /// Without what takes more queries: as lists show it.
     pub(super) fn brief(job: &Job, now: Timestamp) -> Self {
@@ -150,12 +161,7 @@ impl JobBody {
             }),
             assignee: job.assignee.as_ref().map(ToString::to_string),
             why_waiting: None,
-            source: job.source.as_ref().map(|source| SourceBody {
-                name: source.name.clone(),
-                bytes: source.bytes,
-                sha256: source.sha256.clone(),
-                media_type: source.media_type.clone(),
-            }),
+            source: job.source.as_ref().map(SourceBody::of),
             timeline: None,
             links: Links { events: format!("{this}/events"), result: format!("{this}/result"), itself: this },
         }

@@ -11,6 +11,7 @@ mod events;
 mod health;
 mod jobs;
 mod problems;
+mod remote;
 mod routes;
 mod site;
 mod understand;

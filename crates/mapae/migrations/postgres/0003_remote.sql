@@ -15,3 +15,10 @@ create table mapae.pullers (
     seen_at    timestamptz not null,
     primary key (owner, name)
 );
+
+-- Kinds whose service is left alone for a while, by every worker.
+create table mapae.rests (
+    kind  text        primary key,
+    until timestamptz not null,
+    code  text        not null
+);

@@ -15,3 +15,10 @@ create table pullers (
     seen_at    integer not null,
     primary key (owner, name)
 ) strict;
+
+-- Kinds whose service is left alone for a while, by every worker.
+create table rests (
+    kind  text    primary key,
+    until integer not null,
+    code  text    not null
+) strict;

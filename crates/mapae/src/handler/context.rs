@@ -30,6 +30,9 @@ pub trait Journal: Send + Sync {
     /// The job is found by this key while it runs. Fenced.
     async fn correlate(&self, key: &BusinessKey) -> Result<(), JournalError>;
 
+    /// Every worker is asked to start no jobs of this kind for so long. Best effort.
+    async fn rest(&self, length: Duration, code: &str);
+
     /// The whole of a file that [`Journal::put`] wrote in this or an earlier attempt.
     async fn get(&self, output: &Output) -> Result<Vec<u8>, JournalError>;
 
@@ -199,6 +202,11 @@ impl Context {
     /// From now on, and while the job runs, whoever knows what the outside calls it can find it.
     pub async fn correlate(&self, key: &BusinessKey) -> Result<(), Failure> {
         Ok(self.inner.journal.correlate(key).await?)
+    }
+
+    /// Asks every worker to leave this kind alone for so long; `code` tells people why.
+    pub async fn rest(&self, length: Duration, code: &str) {
+        self.inner.journal.rest(length, code).await;
     }
 
     async fn keep_as(&self, name: &str, encoded: Vec<u8>) -> Result<Output, Failure> {

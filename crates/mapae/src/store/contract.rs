@@ -29,7 +29,7 @@ use async_trait::async_trait;
 
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
-pub use self::remote::{Awaited, Puller, Remote};
+pub use self::remote::{Awaited, Puller, Remote, Rest};
 pub use self::run::{
     Beat, Claim, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
 };

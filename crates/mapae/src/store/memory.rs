@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::contract::{Garbage, KeyRecord, Schema, Scope, Store, StoreError, WorkerRow};
 use crate::job::event::{Event, EventKind, Position};
-use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Lane, Owner};
+use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Kind, Lane, Owner};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
 use crate::job::timestamp::Timestamp;
@@ -97,6 +97,8 @@ struct Tables {
     workers: BTreeMap<String, Worker>,
     /// Clients that lease over HTTP, by owner and name.
     pullers: BTreeMap<(Option<Owner>, String), WorkerRow>,
+    /// Kinds that rest, until when and why.
+    rests: BTreeMap<Kind, (Timestamp, String)>,
     garbage: Vec<Garbage>,
     keys: Vec<([u8; 32], KeyRecord)>,
     events_told: u64,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::blob::{BlobError, BlobName, Blobs, PutLimits};
 use crate::fault::{self, Point};
@@ -137,6 +137,14 @@ impl Journal for JobJournal {
                 warn!(job_id = %shared.lease.job, code = error.code(), "a business key could not be written");
                 Err(JournalError::Unavailable)
             }
+        }
+    }
+
+    async fn rest(&self, length: Duration, code: &str) {
+        let shared = &self.shared;
+        info!(kind = %shared.kind, code, rest_ms = length.as_millis() as u64, "a service is left alone for a while");
+        if let Err(error) = shared.store.rest(&shared.kind, length, code).await {
+            warn!(kind = %shared.kind, code = error.code(), "other workers could not be told of it");
         }
     }
 

@@ -5,6 +5,7 @@ mod claim;
 mod events;
 mod lease;
 mod people;
+mod remote;
 mod ring;
 
 use std::time::Duration;

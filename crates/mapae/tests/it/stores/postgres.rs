@@ -12,7 +12,7 @@ use super::Harness;
 use crate::site;
 
 /// Every column that holds a moment.
-pub(super) const MOMENTS: [(&str, &[&str]); 9] = [
+pub(super) const MOMENTS: [(&str, &[&str]); 11] = [
     ("jobs", &["created_at", "due_at", "deadline", "started_at", "finished_at", "leased_until", "ring_at"]),
     ("results", &["stored_at"]),
     ("checkpoints", &["at"]),
@@ -21,6 +21,8 @@ pub(super) const MOMENTS: [(&str, &[&str]); 9] = [
     ("tombstones", &["at"]),
     ("garbage", &["since"]),
     ("pauses", &["at"]),
+    ("pullers", &["started_at", "seen_at"]),
+    ("rests", &["until"]),
     ("keys", &["created_at", "expires_at", "revoked_at"]),
 ];
 
