@@ -125,6 +125,19 @@ pub struct Complete {
     /// Where in a job's params that stands.
     pub key: Option<FieldPath>,
     pub callback: Option<Hook>,
+    pub probe: Option<Probe>,
+}
+
+/// An address at which a service says how far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// With `{key}` for the job's key.
+    pub url: Address,
+    /// Where in its answer the status stands.
+    pub status: FieldPath,
+    pub done: Vec<String>,
+    pub failed: Vec<String>,
+    pub every: Duration,
 }
 
 /// An address at which a service tells the end of its work, in words of its own.

@@ -27,6 +27,7 @@ mod log;
 mod media;
 mod outbound;
 mod output;
+mod probe;
 mod process;
 pub mod runtime;
 mod signals;

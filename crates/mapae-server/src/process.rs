@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use crate::api::{self, Api, Watched};
 use crate::config::Config;
 use crate::http::Server;
+use crate::probe;
 use crate::runtime::{Migrate, Runtime};
 use crate::trouble::{Exit, Trouble};
 
@@ -109,6 +110,11 @@ async fn with_worker(
         Err(error) => return Err(error.into()),
     };
     api.health.watch(Watched { readiness: worker.readiness(), lease: config.worker.timing.lease });
+    for (kind, handler) in &config.handlers {
+        if let Some(probe) = handler.complete.probe.clone() {
+            tokio::spawn(probe::watch(runtime.clone(), kind.clone(), probe, stop.clone()));
+        }
+    }
     let told = opened(runtime).await;
     if told.is_ok() {
         stop.cancelled().await;

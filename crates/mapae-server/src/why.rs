@@ -14,6 +14,8 @@ pub(crate) struct Facts {
     pub workers_of_kind: usize,
     /// The resource for which all workers of its kind wait.
     pub resource: Option<String>,
+    /// Why its kind's service is left alone, and until when.
+    pub resting: Option<(String, Timestamp)>,
     /// Jobs before it in its lane, counted up to [`Facts::AHEAD_MAX`].
     pub ahead: usize,
 }
@@ -40,6 +42,9 @@ pub(crate) fn why_waiting(job: &Job, facts: &Facts) -> Option<String> {
             1 => format!("The one worker that is running does not run the kind {}.", job.kind),
             many => format!("None of the {many} workers runs the kind {}.", job.kind),
         });
+    }
+    if let Some((code, until)) = &facts.resting {
+        return Some(format!("Its service is left alone until {until} ({code})."));
     }
     if let Some(resource) = &facts.resource {
         return Some(format!("It waits for the resource {resource}."));
@@ -139,6 +144,15 @@ mod tests {
                 &job,
                 Facts { resource: Some("ai".into()), ahead: 3, ..idle.clone() },
                 Some("It waits for the resource ai."),
+            ),
+            (
+                &job,
+                Facts {
+                    resting: Some(("service-resting".into(), later.due_at)),
+                    resource: Some("ai".into()),
+                    ..idle.clone()
+                },
+                Some("Its service is left alone until 2026-11-30T00:54:20.000Z (service-resting)."),
             ),
             (&job, Facts { ahead: 3, ..idle.clone() }, Some("A backlog of 3 jobs is ahead of it.")),
             (&job, Facts { ahead: 1000, ..idle }, Some("A backlog of 1000 jobs or more is ahead of it.")),

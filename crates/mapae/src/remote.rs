@@ -12,23 +12,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::broker::contract::{Intake, IntakePlan};
-use crate::handler::{Context, Journal, JournalError};
+use crate::handler::{Context, Journal};
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{Class, JobId, Kind, Lane};
 use crate::job::record::{Checkpoint, Job, Progress};
-use crate::job::retry::{Failure, Verdict, verdict};
+use crate::job::retry::{self, Failure, Verdict, verdict};
 use crate::job::rota::Rota;
 use crate::job::timestamp::Timestamp;
-use crate::job::{State, retry};
+use crate::job::State;
 use crate::store::contract::{Claim, Holding, Puller, Scope, SettleError, StoreError};
 use crate::worker::Parts;
 use crate::worker::journal::JobJournal;
 
-/// How often the store is asked for work while a client waits and nothing rings.
+/// How often the store is asked for work while a client waits and nothing wakes it.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How often an offer that others were quicker to claim is followed by another at once.
@@ -99,7 +99,8 @@ pub async fn settle(parts: &Parts, job: &Job, token: Token, end: End) -> Result<
         let (job_id, kind, attempt) = (job.id, &job.kind, job.attempt);
         info!(job_id = %job_id, %kind, attempt, state = state.as_str(), code, "job settled from outside");
         match state {
-            State::Pending => parts.metrics.count("mapae_retries_total", kind.to_string(), 1),
+            // Clients may make up any number of kinds: here they are counted together.
+            State::Pending => parts.metrics.count("mapae_retries_total", "other", 1),
             State::Running => {}
             ended => parts.metrics.count("mapae_jobs_finished_total", ended.as_str(), 1),
         }
@@ -123,17 +124,9 @@ pub async fn checkpoint(
     if job.state != State::Running {
         return Err(RemoteError::LeaseLost(Some(job.state)));
     }
-    let journal = journal(parts, job, lease(job.id, token));
-    let output = match context(parts, job, lease(job.id, token)).keep(output).await {
-        Ok(output) => output,
-        Err(_) => return Err(RemoteError::Files),
-    };
-    let checkpoint = Checkpoint { stage: stage.to_owned(), output, took };
-    match journal.checkpoint(checkpoint).await {
-        Ok(()) => Ok(()),
-        Err(JournalError::LeaseLost) => Err(RemoteError::LeaseLost(Some(State::Running))),
-        Err(_) => Err(StoreError::Unavailable("a checkpoint was not written".into()).into()),
-    }
+    let lease = lease(job.id, token);
+    let output = context(parts, job, lease.clone()).keep(output).await.map_err(|_| RemoteError::Files)?;
+    Ok(parts.store.checkpoint(&lease, &Checkpoint { stage: stage.to_owned(), output, took }).await?)
 }
 
 /// The value of a checkpoint, wherever it is kept.
@@ -176,17 +169,17 @@ pub struct Pull {
 }
 
 /// Up to as many jobs as the client takes, leased to it; none where nothing came within its time, or it is
-/// `gone`. Not to be dropped in the middle: a claim under way may have leased jobs.
+/// `gone`. While there is nothing it looks again whenever `wake` changes, and now and then by itself. Not
+/// to be dropped in the middle: a claim under way may have leased jobs.
 pub async fn pull(
     parts: &Parts,
     pull: &Pull,
+    mut wake: watch::Receiver<u64>,
     gone: &CancellationToken,
 ) -> Result<Vec<Holding>, StoreError> {
     parts.store.pulls(&pull.client).await?;
     let lanes = lanes(&pull.client.kinds);
     let holder = Holder::pulling(&pull.client.name);
-    // Opened before the first look, so that no ring between look and wait is missed.
-    let bell = bell(parts, &holder).await;
     let deadline = tokio::time::Instant::now() + pull.wait;
     loop {
         let held = claim(parts, &holder, &lanes, pull).await?;
@@ -195,24 +188,9 @@ pub async fn pull(
             return Ok(held);
         }
         let wait = LOOK.min(deadline - now);
-        let waiting = async {
-            match &bell {
-                Some(bell) => drop(bell.next(1, &[], wait).await),
-                None => tokio::time::sleep(wait.min(LOOK / 4)).await,
-            }
-        };
+        let waiting = tokio::time::timeout(wait, wake.changed());
         let _ = gone.run_until_cancelled(waiting).await;
     }
-}
-
-/// What wakes an idle client, where the rows themselves are what workers claim: another broker's pointers
-/// are for its own consumers.
-async fn bell(parts: &Parts, holder: &Holder) -> Option<Arc<dyn Intake>> {
-    if parts.broker.caps().source != crate::broker::contract::Source::Rows {
-        return None;
-    }
-    let plan = IntakePlan { lanes: Vec::new(), consumer: holder.clone(), take_over_idle: Duration::ZERO };
-    parts.broker.open(&plan).await.ok()
 }
 
 async fn claim(

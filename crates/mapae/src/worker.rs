@@ -10,6 +10,7 @@ mod consume;
 mod heartbeat;
 pub(crate) mod journal;
 pub mod readiness;
+mod rests;
 mod run;
 pub mod slots;
 
@@ -23,6 +24,7 @@ use tracing::{error, info, warn};
 
 use self::heartbeat::{Heartbeat, Held, Pulse};
 use self::readiness::{Readiness, Signal};
+use self::rests::Rests;
 use self::slots::Slots;
 use crate::blob::Blobs;
 use crate::broker::contract::{Broker, Intake};
@@ -83,6 +85,7 @@ struct Worker {
     lanes: Vec<(Lane, Amounts)>,
     holder: Holder,
     slots: Slots,
+    rests: Rests,
     held: Held,
     readiness: watch::Sender<Readiness>,
     report: watch::Sender<WorkerReport>,
@@ -150,6 +153,7 @@ pub async fn start(
         lanes,
         holder,
         slots,
+        rests: Rests::default(),
         held,
         readiness,
         report,
@@ -190,6 +194,7 @@ impl Drop for WorkerHandle {
 /// The whole life of a worker: consuming until it is told to drain, then to its end.
 async fn live(worker: Arc<Worker>, heartbeat: Heartbeat) {
     let consuming = tokio::spawn(supervise(worker.clone()));
+    tokio::spawn(rests::watch(worker.clone()));
     // Without heartbeats no lease can be kept: what is left is to end in order.
     while !worker.drain.is_cancelled() {
         if !heartbeat.is_alive() {

@@ -10,7 +10,6 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use mapae::job::name::{BusinessKey, Kind};
-use mapae::job::retry::Failure;
 use mapae::remote::{self, End};
 use mapae::store::contract::Scope;
 use serde::Serialize;
@@ -22,6 +21,7 @@ use super::extract::{parse, read_body};
 use super::leases::refused;
 use super::problem::{self, Problem};
 use crate::config::{Handler, Hook};
+use crate::probe::end;
 
 /// The largest body that is believed: it becomes the job's result.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -83,16 +83,10 @@ fn read(hook: &Hook, body: Value) -> Result<Option<(BusinessKey, End)>, Problem>
     let bad = |detail: &str| Problem::from(&problem::BODY_INVALID).detail(detail);
     let key = hook.key.read(&body).and_then(|key| BusinessKey::new(key).ok());
     let key = key.ok_or_else(|| bad("The body has no key where the handler's `callback.key` says."))?;
-    let status = hook.status.read(&body);
-    let status = status.ok_or_else(|| bad("The body has no status where the handler's `callback.status` says."))?;
-    if hook.done.contains(&status) {
-        return Ok(Some((key, End::Complete(Some(body)))));
+    if hook.status.read(&body).is_none() {
+        return Err(bad("The body has no status where the handler's `callback.status` says."));
     }
-    if hook.failed.contains(&status) {
-        let message = "The service told that it failed.";
-        return Ok(Some((key, End::Fail(Failure::retryable("service-told-failure", message)))));
-    }
-    Ok(None)
+    Ok(end(&hook.status, &hook.done, &hook.failed, body).map(|end| (key, end)))
 }
 
 /// Ends the job of that key that has run longest.

@@ -208,6 +208,8 @@ async fn facts(runtime: &Runtime, job: &Job) -> Result<Facts, Problem> {
     };
     let waiting: Vec<String> = of_kind.iter().filter_map(|row| waits(row)).collect();
     facts.resource = waiting.first().filter(|_| waiting.len() == of_kind.len()).cloned();
+    let rests = store.rests().await?.into_iter();
+    facts.resting = rests.filter(|rest| rest.kind == job.kind).map(|rest| (rest.code, rest.until)).next();
     facts.ahead = store.ahead(job, Facts::AHEAD_MAX).await?;
     Ok(facts)
 }

@@ -132,8 +132,9 @@ pub(super) async fn lease(
     let gone = api.stop.child_token();
     let _client = gone.clone().drop_guard();
     let (answer, pulled) = oneshot::channel();
+    let wake = api.feed.follow();
     tokio::spawn(async move {
-        let held = remote::pull(&runtime.parts(), &pull, &gone).await;
+        let held = remote::pull(&runtime.parts(), &pull, wake, &gone).await;
         if let Err(Ok(unheard)) = answer.send(held) {
             give_back(&runtime, unheard).await;
         }

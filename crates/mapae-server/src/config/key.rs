@@ -184,6 +184,12 @@ pub const KEYS: &[Key] = &[
         "{ path = \"/hooks/NAME\", key = \"$.contextId\", status = \"$.status\", done = [\"DONE\"], failed = [\"FAILED\"] }",
         "Where the service tells the end in its own words, signed with the secret or under a key with jobs:work.",
     ),
+    key(
+        "handler.*.complete.probe",
+        None,
+        "{ url = \"http://ai/contexts/{key}\", status = \"$.state\", done = [\"DONE\"], failed = [\"FAILED\"], every = \"15s\" }",
+        "Where the service is asked, from time to time, how far it is with what it accepted.",
+    ),
     key("limits.upload", Some("\"4GiB\""), SIZE, "The largest file that is accepted."),
     key(
         "limits.uploads",
@@ -234,7 +240,6 @@ const LATER: &[&str] = &[
     "labels",
     "dashboard",
     "handler.*.complete.event",
-    "handler.*.complete.probe",
     "kind.*.on",
 ];
 

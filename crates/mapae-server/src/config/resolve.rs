@@ -18,7 +18,7 @@ use super::key;
 use super::layer::{Setting, Settings, default_value};
 use super::secret::Address;
 use super::value;
-use super::{Broker, Complete, Config, Handler, Hook, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Worker};
+use super::{Broker, Complete, Config, Handler, Hook, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Probe, Worker};
 
 /// Largest secret file that is read.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
@@ -188,13 +188,14 @@ impl Reader<'_> {
         let at = |key: &str| ["handler", name, "complete", key].map(str::to_owned).to_vec();
         let key = self.optional(at("key"), |value| FieldPath::parse("params", value.as_str()?));
         let callback = self.optional(at("callback"), hook);
-        if callback.is_some() && key.is_none() {
-            // Without it a hook would find no job.
+        let probe = self.optional(at("probe"), probe);
+        if (callback.is_some() || probe.is_some()) && key.is_none() {
+            // Without it no job is found by what the service says.
             let (key, possible) = (key::show(&at("key")), describe(&at("key")));
             let origin = super::layer::Origin::Default;
             self.errors.push(ConfigError::Bad { key, origin, found: "missing".into(), possible });
         }
-        Complete { key, callback }
+        Complete { key, callback, probe }
     }
 
     fn resources(&mut self) -> Amounts {
@@ -351,24 +352,45 @@ fn statuses(value: &Value) -> Option<Vec<u16>> {
 }
 
 fn hook(value: &Value) -> Option<Hook> {
-    let table = value.as_table()?;
-    let known = ["path", "key", "status", "done", "failed"];
-    if !table.keys().all(|name| known.contains(&name.as_str())) {
-        return None;
-    }
-    let words = |name: &str| table.get(name).map_or(Some(Vec::new()), value::list);
-    let field = |name: &str| FieldPath::parse("$", table.get(name)?.as_str()?);
+    let table = only(value, &["path", "key", "status", "done", "failed"])?;
     let path = value::text(table.get("path")?)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let named = path.strip_prefix("/hooks/").is_some_and(|name| !name.is_empty() && name.chars().all(plain));
     let hook = Hook {
-        key: field("key")?,
-        status: field("status")?,
-        done: words("done").map(|done| if done.is_empty() { vec!["DONE".to_owned()] } else { done })?,
-        failed: words("failed").map(|all| if all.is_empty() { vec!["FAILED".to_owned()] } else { all })?,
+        key: field(table, "key")?,
+        status: field(table, "status")?,
+        done: words(table, "done", "DONE")?,
+        failed: words(table, "failed", "FAILED")?,
         path,
     };
     named.then_some(hook)
+}
+
+fn probe(value: &Value) -> Option<Probe> {
+    let table = only(value, &["url", "status", "done", "failed", "every"])?;
+    let url = value::text(table.get("url")?)?;
+    let probe = Probe {
+        status: field(table, "status")?,
+        done: words(table, "done", "DONE")?,
+        failed: words(table, "failed", "FAILED")?,
+        every: table.get("every").map_or(Some(Duration::from_secs(15)), positive_duration)?,
+        url: Address::new(url.clone()),
+    };
+    (is_http(&url) && url.contains("{key}")).then_some(probe)
+}
+
+/// A table with these names and no others.
+fn only<'a>(value: &'a Value, known: &[&str]) -> Option<&'a toml::Table> {
+    value.as_table().filter(|table| table.keys().all(|name| known.contains(&name.as_str())))
+}
+
+fn field(table: &toml::Table, name: &str) -> Option<FieldPath> {
+    FieldPath::parse("$", table.get(name)?.as_str()?)
+}
+
+/// The values of a status, or the usual one.
+fn words(table: &toml::Table, name: &str, usual: &str) -> Option<Vec<String>> {
+    table.get(name).map_or_else(|| Some(vec![usual.to_owned()]), value::list)
 }
 
 fn attempts(value: &Value) -> Option<u32> {

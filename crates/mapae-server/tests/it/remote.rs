@@ -33,6 +33,17 @@ impl Asked {
 /// An answer, in the order they are to be given; 202 once there are none left.
 type Answers = Arc<Mutex<VecDeque<(u16, &'static str)>>>;
 
+async fn answer(
+    State((tell, answers)): State<(mpsc::UnboundedSender<Asked>, Answers)>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> axum::response::Response {
+    let answer = answers.lock().unwrap().pop_front().unwrap_or((202, ""));
+    let _ = tell.send(Asked { path: uri.path().to_owned(), headers, body });
+    (StatusCode::from_u16(answer.0).unwrap(), answer.1).into_response()
+}
+
 struct Service {
     url: String,
     asked: mpsc::UnboundedReceiver<Asked>,
@@ -45,14 +56,6 @@ impl Service {
         let url = format!("http://{}/work", listener.local_addr().unwrap());
         let (tell, asked) = mpsc::unbounded_channel();
         let answers = Answers::default();
-        let answer = async |State((tell, answers)): State<(mpsc::UnboundedSender<Asked>, Answers)>,
-                            uri: Uri,
-                            headers: HeaderMap,
-                            body: Bytes| {
-            let answer = answers.lock().unwrap().pop_front().unwrap_or((202, ""));
-            let _ = tell.send(Asked { path: uri.path().to_owned(), headers, body });
-            (StatusCode::from_u16(answer.0).unwrap(), answer.1).into_response()
-        };
         let router = Router::new().fallback(answer).with_state((tell, answers.clone()));
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { url, asked, answers }
@@ -117,7 +120,7 @@ impl Site {
     }
 
     async fn job_when(&self, id: &str, state: &str) -> Value {
-        until(&format!("the job is {state}"), async || self.job(id).await["state"] == state).await;
+        until(&format!("the job is {state}"), || async { self.job(id).await["state"] == state }).await;
         self.job(id).await
     }
 
@@ -157,7 +160,7 @@ async fn a_service_that_accepts_a_job_ends_it_later_by_the_address_it_was_given(
         let events = job["timeline"].as_array().unwrap().iter();
         events.map(|event| event["event"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    until("it is handed over", async || names(&site.job(&id).await).contains(&"handed-over".to_owned())).await;
+    until("it is handed over", || async { names(&site.job(&id).await).contains(&"handed-over".to_owned()) }).await;
     let stats = site.get("/v1/stats").await;
     assert_eq!(stats["workers"]["busy"], 0, "it costs no place: {stats}");
 
@@ -227,10 +230,7 @@ async fn a_restart_does_not_run_again_what_a_service_has() {
         callbacks.push(service.asked().await.header("mapae-callback").to_owned());
     }
     for id in &ids {
-        until("it is handed over", async || {
-            site.job(id).await["timeline"].as_array().unwrap().len() == 3
-        })
-        .await;
+        until("it is handed over", || async { site.job(id).await["timeline"].as_array().unwrap().len() == 3 }).await;
     }
     let folder = site.folder.clone();
     drop(site); // killed
@@ -379,6 +379,59 @@ async fn a_hook_in_the_services_own_words_ends_the_job_of_its_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_tells_nobody_is_asked() {
+    let mut service = Service::start().await;
+    let base = service.url.strip_suffix("/work").unwrap();
+    let more = format!(
+        "retry = {{ attempts = 1, backoff = \"10ms..20ms\" }}\n[handler.work.complete]\nkey = \"params.id\"\n\
+         probe = {{ url = \"{base}/state/{{key}}\", status = \"$.state\", every = \"100ms\" }}"
+    );
+    for (status, body) in [(202, ""), (404, ""), (200, "{\"state\":\"RUNNING\"}"), (302, ""), (200, "{\"state\":\"DONE\",\"n\":1}")] {
+        service.answer(status, body);
+    }
+    let site = Site::new(&handler("work", &service.url, &more));
+    let id = site.submit("work", json!({ "id": "a/b c" })).await;
+    site.job_when(&id, "succeeded").await;
+    assert_eq!(site.get(&format!("/v1/jobs/{id}/result")).await["n"], 1);
+    assert_eq!(service.asked().await.path, "/work");
+    for _ in 0..4 {
+        assert_eq!(service.asked().await.path, "/state/a%2Fb%20c");
+    }
+    service.answer(202, "");
+    service.answer(200, "{\"state\":\"FAILED\"}");
+    let id = site.submit("work", json!({ "id": 8 })).await;
+    assert_eq!(site.job_when(&id, "failed").await["failure"]["code"], "service-told-failure");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_is_down_is_left_alone_and_jobs_wait_without_using_attempts() {
+    let mut service = Service::start().await;
+    let more = "concurrent = 1\nretry = { attempts = 1, backoff = \"10ms..20ms\" }";
+    let site = Site::new(&handler("work", &service.url, more));
+    let mut failed = Vec::new();
+    for _ in 0..5 {
+        service.answer(500, "");
+        let id = site.submit("work", json!({})).await;
+        site.job_when(&id, "failed").await;
+        service.asked().await;
+        failed.push(id);
+    }
+    // It is open now, for five seconds at first.
+    service.answer(200, "{}");
+    let waiting = site.submit("work", json!({})).await;
+    until("it is told why it waits", || async {
+        let job = site.job(&waiting).await;
+        let told = job["why_waiting"].as_str().unwrap_or_default().contains("service-resting");
+        told || job["state"] == "succeeded"
+    })
+    .await;
+    let job = site.job_when(&waiting, "succeeded").await;
+    assert_eq!(job["attempt"], 1, "{job}");
+    service.asked().await;
+    assert!(service.asked.try_recv().is_err(), "nobody was asked meanwhile");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_leases_keeps_and_ends_jobs_over_http() {
     let site = Site::new("");
     let key = site.key("acme", "jobs:work");
@@ -514,7 +567,7 @@ async fn a_kind_moves_between_all_who_may_do_it_by_configuration_alone() {
     }
     let later = [service.asked().await, service.asked().await];
     for id in &ids[4..] {
-        until("it is handed over", async || site.job(id).await["timeline"].as_array().unwrap().len() == 3).await;
+        until("it is handed over", || async { site.job(id).await["timeline"].as_array().unwrap().len() == 3 }).await;
     }
     drop(site);
 

@@ -21,6 +21,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use super::breaker::Breaker;
 use super::signature::Secrets;
 use super::{Context, Outcome, Task};
 use crate::job::name::BusinessKey;
@@ -36,6 +37,15 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The longest that a service may put a job off.
 const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// The longest that every worker leaves a service alone because one call was put off.
+const REST_MAX: Duration = Duration::from_secs(300);
+
+/// Why a job is put off without a call.
+const RESTING: &str = "service-resting";
+
+/// Failures of the service rather than of the job.
+const DOUBTFUL: [&str; 3] = ["service-silent", "service-unreachable", "service-failed"];
 
 /// How a service is called. Not printable: the address may hold a password.
 #[derive(Clone)]
@@ -100,6 +110,7 @@ pub struct Service {
     http: reqwest::Client,
     plan: ServicePlan,
     places: Arc<Semaphore>,
+    breaker: Breaker,
 }
 
 impl Service {
@@ -114,11 +125,41 @@ impl Service {
             .build()
             .map_err(NoClient)?;
         let places = Arc::new(Semaphore::new(plan.concurrent));
-        Ok(Self { http, plan, places })
+        Ok(Self { http, plan, places, breaker: Breaker::default() })
     }
 
     async fn call(&self, ctx: &Context) -> Result<Answer, Failure> {
-        let _place = self.places.acquire().await.expect("the semaphore is never closed");
+        // While the service is in doubt, one call at a time finds out.
+        let all = u32::try_from(self.plan.concurrent).unwrap_or(u32::MAX);
+        let places = if self.breaker.doubts() { all } else { 1 };
+        let _place = self.places.acquire_many(places).await.expect("the semaphore is never closed");
+        if let Some(rest) = self.breaker.rests(Instant::now()) {
+            let message = "The service failed several calls in a row and is left alone for a while.";
+            return Err(Failure::retry_after(rest, RESTING, message));
+        }
+        let answered = self.ask(ctx).await;
+        let well = !answered.as_ref().is_err_and(|failure| DOUBTFUL.contains(&failure.code.as_str()));
+        let opened = self.breaker.heard(well, Instant::now());
+        if let Some(rest) = opened {
+            ctx.rest(rest, RESTING).await;
+        }
+        // Whoever asks for a pause is given it by every worker.
+        let asked = answered.as_ref().err().and_then(|failure| failure.retry_after);
+        if let Some(rest) = asked.map(|wait| wait.min(REST_MAX)).filter(|rest| !rest.is_zero()) {
+            ctx.rest(rest, "service-busy").await;
+        }
+        answered
+    }
+
+    /// When the attempt is over, whether the service answers at once or later.
+    fn until(&self, ctx: &Context) -> Instant {
+        match self.plan.accepted.is_empty() {
+            true => ctx.deadline(),
+            false => Instant::now() + self.plan.deadline,
+        }
+    }
+
+    async fn ask(&self, ctx: &Context) -> Result<Answer, Failure> {
         let job = ctx.job();
         if let Some(path) = &self.plan.key {
             // Before the call: the service may tell the end by it before it has answered.
@@ -140,7 +181,7 @@ impl Service {
             .header("idempotency-key", ctx.idempotency_key("call"))
             .header("mapae-job", job.id.to_string())
             .header("mapae-attempt", job.attempt)
-            .header("mapae-deadline", deadline(ctx.deadline()).to_string());
+            .header("mapae-deadline", deadline(self.until(ctx)).to_string());
         if let Some(api) = &self.plan.callback {
             request = request.header("mapae-callback", callback(api, ctx));
         }
@@ -187,6 +228,10 @@ impl Task for Service {
             Answer::Done(None) => Ok(Outcome::Done(None)),
             Answer::Accepted => Ok(Outcome::HandedOver(self.plan.deadline)),
         }
+    }
+
+    fn calls_a_service(&self) -> bool {
+        true
     }
 }
 

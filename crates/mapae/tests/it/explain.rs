@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use mapae::job::State;
 use mapae::job::lease::{Holder, Lease, Token};
-use mapae::job::name::{Assignee, IdempotencyKey, JobId, Kind, Lane, Owner};
+use mapae::job::name::{Assignee, BusinessKey, ClientName, IdempotencyKey, JobId, Kind, Lane, Owner};
 use mapae::job::record::{Checkpoint, NewJob, Output, Progress};
 use mapae::job::retry::{Failure, Verdict};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Claim, EventFilter, Garbage, Holding, JobFilter, Join, LaneQuota, NewKey, Page, Retention, RingPlan,
+    Claim, EventFilter, Garbage, Holding, JobFilter, Join, LaneQuota, NewKey, Page, Puller, Retention, RingPlan,
     Scope, Settlement, Store, WorkerReport,
 };
 use serde_json::{Value, json};
@@ -73,6 +73,18 @@ pub(crate) async fn everything(store: &dyn Store) {
     let checkpoint = Checkpoint { stage: "s".into(), output: output.clone(), took: LONG };
     store.checkpoint(&holding.lease, &checkpoint).await.unwrap();
     store.checkpoints(id).await.unwrap();
+    let key = BusinessKey::new("7").unwrap();
+    store.correlate(&holding.lease, &key).await.unwrap();
+    store.awaited(&job().kind, Some(&key), false, 10).await.unwrap();
+    store.awaited(&job().kind, None, true, 10).await.unwrap();
+    store.renew(&[(id, holding.lease.token)], LONG).await.unwrap();
+    store.offer(&Scope::All, &[lane()], 10).await.unwrap();
+    store.offer(&Scope::Owner(owner()), &[lane()], 10).await.unwrap();
+    let name = ClientName::new("c").unwrap();
+    store.pulls(&Puller { name, owner: None, kinds: vec![job().kind], max: 1 }).await.unwrap();
+    store.rest(&job().kind, LONG, "service-busy").await.unwrap();
+    store.rests().await.unwrap();
+    store.lend(&holding.lease, LONG).await.unwrap();
     let settlement = Settlement { lease: holding.lease, verdict: Verdict::Succeed, output: Some(output) };
     store.settle(settlement.clone()).await.unwrap();
     store.settle(settlement.clone()).await.unwrap();
