@@ -29,23 +29,27 @@ const ROUND_MAX: usize = 1_000;
 
 /// Asks about every job of the kind that its service has, again and again until `stop`.
 pub(crate) async fn watch(runtime: Arc<Runtime>, kind: Kind, probe: Probe, stop: CancellationToken) {
-    let client = reqwest::Client::builder()
-        .timeout(PATIENCE)
-        .redirect(reqwest::redirect::Policy::none())
-        .build();
+    let client =
+        reqwest::Client::builder().timeout(PATIENCE).redirect(reqwest::redirect::Policy::none()).build();
     let Ok(client) = client else { return warn!(%kind, "TLS cannot be used to ask the service") };
     while stop.run_until_cancelled(tokio::time::sleep(probe.every)).await.is_some() {
         let Ok(all) = runtime.store.awaited(&kind, None, true, ROUND_MAX).await else { continue };
-        let asking = futures_util::stream::iter(all).for_each_concurrent(CONCURRENT, async |awaited| {
-            let Some(end) = ask(&client, &probe, &awaited).await else { return };
-            let parts = runtime.parts();
-            let Ok(Some(job)) = parts.store.job(&Scope::All, awaited.job).await else { return };
-            // Refused where its end was told meanwhile.
-            if let Err(error) = remote::settle(&parts, &job, awaited.token, end).await {
-                debug!(job_id = %awaited.job, %error, "what the service was asked for ends no job any more");
-            }
-        });
+        let asking = futures_util::stream::iter(all.into_iter().map(|awaited| {
+            let (runtime, client, probe) = (runtime.clone(), client.clone(), probe.clone());
+            async move { look_after(&runtime, &client, &probe, &awaited).await }
+        }));
+        let asking = asking.buffer_unordered(CONCURRENT).collect::<()>();
         let _ = stop.run_until_cancelled(asking).await;
+    }
+}
+
+async fn look_after(runtime: &Runtime, client: &reqwest::Client, probe: &Probe, awaited: &Awaited) {
+    let Some(end) = ask(client, probe, awaited).await else { return };
+    let parts = runtime.parts();
+    let Ok(Some(job)) = parts.store.job(&Scope::All, awaited.job).await else { return };
+    // Refused where its end was told meanwhile.
+    if let Err(error) = remote::settle(&parts, &job, awaited.token, end).await {
+        debug!(job_id = %awaited.job, %error, "what the service was asked for ends no job any more");
     }
 }
 

@@ -39,9 +39,7 @@ pub(crate) async fn run(
 ) -> Result<(), Trouble> {
     let close = CancellationToken::new();
     let server = match listen {
-        Some(listen) => {
-            Some(Server::bind(listen).await.map_err(|error| cannot_listen(listen, &error))?)
-        }
+        Some(listen) => Some(Server::bind(listen).await.map_err(|error| cannot_listen(listen, &error))?),
         None => None,
     };
     let (address, mut serving) = (server.as_ref().map(|server| server.address), None);

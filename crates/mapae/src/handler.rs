@@ -32,9 +32,9 @@
 //! handlers.add(Greeter { greeting: "Hello".into() });
 //! ```
 
-mod context;
 #[cfg(feature = "http")]
 mod breaker;
+mod context;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "http")]

@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::handler::{Context, Journal};
+use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{Class, JobId, Kind, Lane};
 use crate::job::record::{Checkpoint, Job, Progress};
 use crate::job::retry::{self, Failure, Verdict, verdict};
 use crate::job::rota::Rota;
 use crate::job::timestamp::Timestamp;
-use crate::job::State;
 use crate::store::contract::{Claim, Holding, Puller, Scope, SettleError, StoreError};
 use crate::worker::Parts;
 use crate::worker::journal::JobJournal;
@@ -145,13 +145,7 @@ fn lease(job: JobId, token: Token) -> Lease {
 }
 
 fn journal(parts: &Parts, job: &Job, lease: Lease) -> JobJournal {
-    JobJournal::new(
-        parts.store.clone(),
-        parts.blobs.clone(),
-        lease,
-        job.kind.clone(),
-        parts.metrics.clone(),
-    )
+    JobJournal::new(parts.store.clone(), parts.blobs.clone(), lease, job.kind.clone(), parts.metrics.clone())
 }
 
 fn context(parts: &Parts, job: &Job, lease: Lease) -> Context {
@@ -222,9 +216,7 @@ async fn claim(
 
 /// The lanes of these kinds, in an order that gives each class its share over many calls.
 fn lanes(kinds: &[Kind]) -> Vec<Lane> {
-    let all = kinds.iter().flat_map(|kind| {
-        Class::ALL.map(|class| (Lane { kind: kind.clone(), class }, ()))
-    });
+    let all = kinds.iter().flat_map(|kind| Class::ALL.map(|class| (Lane { kind: kind.clone(), class }, ())));
     let mut rota = Rota::new(all.collect());
     let total: u32 = Class::ALL.iter().map(|class| class.weight()).sum();
     let turns = 1 + (retry::jitter() * f64::from(total)) as u32 % total;

@@ -37,10 +37,7 @@ pub(super) struct Heard {
 }
 
 /// Answers once what was told is kept. Told twice, the second finds no job that waits.
-pub(super) async fn hear(
-    State(api): State<Api>,
-    request: Request,
-) -> Result<axum::Json<Heard>, Problem> {
+pub(super) async fn hear(State(api): State<Api>, request: Request) -> Result<axum::Json<Heard>, Problem> {
     let runtime = api.runtime()?;
     let (mut parts, body) = request.into_parts();
     let found = api.config.handlers.iter().find_map(|(kind, handler)| {
@@ -72,7 +69,9 @@ pub(super) async fn hear(
 fn proved(handler: &Handler, headers: &HeaderMap, body: &Bytes) -> bool {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (Some(id), Some(at)) = (header("webhook-id"), header("webhook-timestamp")) else { return false };
-    let (Some(signatures), Some(secrets)) = (header("webhook-signature"), &handler.secrets) else { return false };
+    let (Some(signatures), Some(secrets)) = (header("webhook-signature"), &handler.secrets) else {
+        return false;
+    };
     let Ok(at) = at.parse() else { return false };
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     secrets.prove(id, at, signatures, body, i64::try_from(since.as_secs()).unwrap_or(i64::MAX))

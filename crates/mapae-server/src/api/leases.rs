@@ -225,8 +225,8 @@ impl FromRequestParts<Api> for Reporter {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
         let token = token_of(parts);
-        let keyed = parts.headers.contains_key(header::AUTHORIZATION)
-            || parts.extensions.get::<Identity>().is_some();
+        let keyed =
+            parts.headers.contains_key(header::AUTHORIZATION) || parts.extensions.get::<Identity>().is_some();
         if token.is_some() && !keyed {
             return Ok(Self { runtime: api.runtime()?, scope: None, token });
         }
@@ -416,12 +416,7 @@ pub(super) async fn batch(
     Ok(axum::Json(BatchAnswers { items: join_all(answers).await }))
 }
 
-async fn one_of_many(
-    api: &Api,
-    parts: &mapae::worker::Parts,
-    scope: &Scope,
-    item: Value,
-) -> BatchAnswer {
+async fn one_of_many(api: &Api, parts: &mapae::worker::Parts, scope: &Scope, item: Value) -> BatchAnswer {
     let named = item.get("job").and_then(Value::as_str).unwrap_or_default().to_owned();
     let acted = async {
         let item: BatchItem =
@@ -462,7 +457,9 @@ async fn act(
     let lost = |error| refused(scope.is_some(), error);
     if verb == Verb::Heartbeat {
         let length = length(api, report.lease.as_ref())?;
-        let Some(job) = job_of(parts, scope, id).await? else { return Err(lost(RemoteError::LeaseLost(None))) };
+        let Some(job) = job_of(parts, scope, id).await? else {
+            return Err(lost(RemoteError::LeaseLost(None)));
+        };
         let Some(cancel_requested) = beat(parts, id, token, length).await? else {
             return Err(lost(RemoteError::LeaseLost(Some(job.state))));
         };
@@ -476,7 +473,8 @@ async fn act(
             if !stage.is_empty() {
                 StageName::new(stage.as_str()).map_err(|error| bad(format!("`stage`: {error}.")))?;
             }
-            let to = Progress { stage, done: report.done.unwrap_or_default(), of: report.of.unwrap_or_default() };
+            let to =
+                Progress { stage, done: report.done.unwrap_or_default(), of: report.of.unwrap_or_default() };
             remote::progress(parts, id, token, &to).await.map_err(lost)?;
             return Ok(LeaseState { state: JobState::Running.as_str(), cancel_requested: job.cancel_asked });
         }
@@ -526,12 +524,11 @@ async fn beat(
 impl Report {
     fn failure(&self) -> Result<Failure, Problem> {
         let code = self.code.as_deref().unwrap_or("remote-failed");
-        StageName::new(code).map_err(|_| bad("`code` is 1 to 64 of a-z, 0-9, '.', '_' and '-'.".to_owned()))?;
+        StageName::new(code)
+            .map_err(|_| bad("`code` is 1 to 64 of a-z, 0-9, '.', '_' and '-'.".to_owned()))?;
         let message = self.message.as_deref().unwrap_or("Whoever did the work told that it failed.");
         match (self.class.as_deref().unwrap_or("retryable"), &self.retry_after) {
-            ("retryable", Some(after)) => {
-                Ok(Failure::retry_after(after.read("retry_after")?, code, message))
-            }
+            ("retryable", Some(after)) => Ok(Failure::retry_after(after.read("retry_after")?, code, message)),
             ("retryable", None) => Ok(Failure::retryable(code, message)),
             ("terminal", None) => Ok(Failure::terminal(code, message)),
             ("stale", None) => Ok(Failure::stale(code, message)),

@@ -80,7 +80,12 @@ pub const KEYS: &[Key] = &[
         "an http:// or https:// address",
         "Where services and clients reach the API, for the addresses they are given; where it listens, if not given.",
     ),
-    key("http.wait", Some("\"60s\""), TIME, "The longest that `Prefer: wait=N` and the `wait` of a lease are honoured."),
+    key(
+        "http.wait",
+        Some("\"60s\""),
+        TIME,
+        "The longest that `Prefer: wait=N` and the `wait` of a lease are honoured.",
+    ),
     key(
         "worker.name",
         Some("\"host\""),
@@ -234,14 +239,7 @@ pub const KEYS: &[Key] = &[
 
 /// Keys of the design that this version does not act on. They are refused: ignoring one would promise
 /// what is not done.
-const LATER: &[&str] = &[
-    "ai",
-    "events",
-    "labels",
-    "dashboard",
-    "handler.*.complete.event",
-    "kind.*.on",
-];
+const LATER: &[&str] = &["ai", "events", "labels", "dashboard", "handler.*.complete.event", "kind.*.on"];
 
 impl Key {
     /// Whether this key is what `path` names.

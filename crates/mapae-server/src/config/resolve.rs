@@ -18,7 +18,10 @@ use super::key;
 use super::layer::{Setting, Settings, default_value};
 use super::secret::Address;
 use super::value;
-use super::{Broker, Complete, Config, Handler, Hook, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Probe, Worker};
+use super::{
+    Broker, Complete, Config, Handler, Hook, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern,
+    Probe, Worker,
+};
 
 /// Largest secret file that is read.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
@@ -51,7 +54,9 @@ impl Reader<'_> {
                 timeout: self.duration("http.timeout"),
                 wait: self.duration("http.wait"),
                 url: self.optional(key::parse("http.url"), |value| {
-                    value::text(value).filter(|url| is_http(url)).map(|url| url.trim_end_matches('/').to_owned())
+                    value::text(value)
+                        .filter(|url| is_http(url))
+                        .map(|url| url.trim_end_matches('/').to_owned())
                 }),
             },
             worker: self.worker(),
@@ -152,17 +157,8 @@ impl Reader<'_> {
             let secrets = self.secrets(at("secret"));
             let complete = self.complete(name);
             if let Some(url) = url {
-                let handler = Handler {
-                    url,
-                    body,
-                    timeout,
-                    concurrent,
-                    retry,
-                    accepted,
-                    deadline,
-                    secrets,
-                    complete,
-                };
+                let handler =
+                    Handler { url, body, timeout, concurrent, retry, accepted, deadline, secrets, complete };
                 handlers.insert(kind, handler);
             }
         }

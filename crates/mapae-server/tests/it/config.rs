@@ -227,8 +227,11 @@ fn what_could_not_work_of_a_handler_is_refused() {
         assert!(errors.iter().any(|error| error.contains(key)), "{lines:?}: {errors:?}");
         assert!(!format!("{errors:?}").contains("hunter2"));
     }
-    let settings =
-        gather("[handler.x]\nurl = \"http://ai/\"\nsecret = [\"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\"]", &[], &[]);
+    let settings = gather(
+        "[handler.x]\nurl = \"http://ai/\"\nsecret = [\"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\"]",
+        &[],
+        &[],
+    );
     let settings = settings.unwrap();
     for shown in [settings.print(), settings.explain("handler.x.secret").unwrap()] {
         assert!(!shown.contains("C2FVs"), "{shown}");

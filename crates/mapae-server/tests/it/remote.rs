@@ -131,16 +131,14 @@ impl Site {
     }
 
     fn key(&self, owner: &str, scopes: &str) -> String {
-        let ran = self.server.run(self.folder.path(), &[
-            "key", "create", "--owner", owner, "--scopes", scopes,
-        ]);
+        let ran =
+            self.server.run(self.folder.path(), &["key", "create", "--owner", owner, "--scopes", scopes]);
         if ran.code == 0 { ran.out.trim().to_owned() } else { self.local_key(owner, scopes) }
     }
 
     fn local_key(&self, owner: &str, scopes: &str) -> String {
-        let made = super::binary::run(self.folder.path(), &[
-            "key", "create", "--owner", owner, "--scopes", scopes,
-        ]);
+        let made =
+            super::binary::run(self.folder.path(), &["key", "create", "--owner", owner, "--scopes", scopes]);
         made.ok().trim().to_owned()
     }
 }
@@ -160,7 +158,8 @@ async fn a_service_that_accepts_a_job_ends_it_later_by_the_address_it_was_given(
         let events = job["timeline"].as_array().unwrap().iter();
         events.map(|event| event["event"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    until("it is handed over", || async { names(&site.job(&id).await).contains(&"handed-over".to_owned()) }).await;
+    until("it is handed over", || async { names(&site.job(&id).await).contains(&"handed-over".to_owned()) })
+        .await;
     let stats = site.get("/v1/stats").await;
     assert_eq!(stats["workers"]["busy"], 0, "it costs no place: {stats}");
 
@@ -183,7 +182,10 @@ async fn a_service_that_accepts_a_job_ends_it_later_by_the_address_it_was_given(
 
     let done = json!({ "result": { "keywords": ["a"] } });
     assert_eq!(site.post(None, &callback, done.clone()).await.1["state"], "succeeded");
-    assert_eq!(site.post(None, &callback, done).await, (200, json!({ "state": "succeeded", "cancel_requested": false })));
+    assert_eq!(
+        site.post(None, &callback, done).await,
+        (200, json!({ "state": "succeeded", "cancel_requested": false }))
+    );
     let fail = callback.replace("/complete?", "/fail?");
     let late = site.post(None, &fail, json!({ "code": "changed-my-mind" })).await;
     assert_eq!((late.0, &late.1["code"]), (409, &json!("lease-lost")));
@@ -230,7 +232,10 @@ async fn a_restart_does_not_run_again_what_a_service_has() {
         callbacks.push(service.asked().await.header("mapae-callback").to_owned());
     }
     for id in &ids {
-        until("it is handed over", || async { site.job(id).await["timeline"].as_array().unwrap().len() == 3 }).await;
+        until("it is handed over", || async {
+            site.job(id).await["timeline"].as_array().unwrap().len() == 3
+        })
+        .await;
     }
     let folder = site.folder.clone();
     drop(site); // killed
@@ -342,14 +347,16 @@ async fn a_hook_in_the_services_own_words_ends_the_job_of_its_key() {
         service.asked().await;
     }
     let hook = "/hooks/context-done";
-    let body = |number: u64, status: &str| json!({ "contextId": number, "status": status, "keywords": ["k"] });
+    let body =
+        |number: u64, status: &str| json!({ "contextId": number, "status": status, "keywords": ["k"] });
 
     // Nobody is believed without a key or a signature.
     assert_eq!(site.post(None, hook, body(0, "DONE")).await.0, 401);
     let reader = site.key("default", "jobs:read");
     assert_eq!(site.post(Some(&reader), hook, body(0, "DONE")).await.0, 403);
     let text = body(0, "DONE").to_string();
-    let at = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs().to_string();
+    let at =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs().to_string();
     let send = async |signature: &str| {
         let request = site.http.post(format!("{}{hook}", site.server.url)).header("webhook-id", "m-1");
         let request = request.header("webhook-timestamp", &at).header("webhook-signature", signature);
@@ -368,7 +375,10 @@ async fn a_hook_in_the_services_own_words_ends_the_job_of_its_key() {
     let worker = site.key("default", "jobs:work");
     let other = site.key("other", "jobs:work");
     assert_eq!(site.post(Some(&other), hook, body(1, "DONE")).await.0, 409);
-    assert_eq!(site.post(Some(&worker), hook, body(1, "RUNNING")).await, (200, json!({ "job": null, "state": null })));
+    assert_eq!(
+        site.post(Some(&worker), hook, body(1, "RUNNING")).await,
+        (200, json!({ "job": null, "state": null }))
+    );
     assert_eq!(site.job(&ids[1]).await["state"], "running");
     assert_eq!(site.post(Some(&worker), hook, body(1, "DONE")).await.1["job"], json!(ids[1]));
     assert_eq!(site.post(Some(&worker), hook, body(2, "FAILED")).await.1["state"], "failed");
@@ -386,7 +396,13 @@ async fn a_service_that_tells_nobody_is_asked() {
         "retry = {{ attempts = 1, backoff = \"10ms..20ms\" }}\n[handler.work.complete]\nkey = \"params.id\"\n\
          probe = {{ url = \"{base}/state/{{key}}\", status = \"$.state\", every = \"100ms\" }}"
     );
-    for (status, body) in [(202, ""), (404, ""), (200, "{\"state\":\"RUNNING\"}"), (302, ""), (200, "{\"state\":\"DONE\",\"n\":1}")] {
+    for (status, body) in [
+        (202, ""),
+        (404, ""),
+        (200, "{\"state\":\"RUNNING\"}"),
+        (302, ""),
+        (200, "{\"state\":\"DONE\",\"n\":1}"),
+    ] {
         service.answer(status, body);
     }
     let site = Site::new(&handler("work", &service.url, &more));
@@ -449,10 +465,14 @@ async fn a_client_leases_keeps_and_ends_jobs_over_http() {
     assert!(began.elapsed() < Duration::from_secs(45));
     let [leased] = &held[..] else { panic!("{held:?}") };
     let id = submitted.1["id"].as_str().unwrap();
-    assert_eq!((&leased["id"], &leased["params"], &leased["attempt"]), (&json!(id), &json!({ "n": 1 }), &json!(1)));
+    assert_eq!(
+        (&leased["id"], &leased["params"], &leased["attempt"]),
+        (&json!(id), &json!({ "n": 1 }), &json!(1))
+    );
     let at = |verb: &str| format!("/v1/leases/{id}/{verb}");
     let token = &leased["token"];
-    let (status, beat) = site.post(Some(&key), &at("heartbeat"), json!({ "token": token, "lease": "60s" })).await;
+    let (status, beat) =
+        site.post(Some(&key), &at("heartbeat"), json!({ "token": token, "lease": "60s" })).await;
     assert_eq!((status, beat), (200, json!({ "state": "running", "cancel_requested": false })));
     let stage = json!({ "token": token, "stage": "parse", "output": { "pages": 3 }, "seconds": 0.5 });
     assert_eq!(site.post(Some(&key), &at("checkpoint"), stage).await.0, 200);
@@ -467,12 +487,16 @@ async fn a_client_leases_keeps_and_ends_jobs_over_http() {
     site.admin(&format!("/v1/jobs/{id}/cancel"), json!({})).await;
     let beat = site.post(Some(&key), &at("heartbeat"), json!({ "token": held[0]["token"] })).await;
     assert_eq!(beat.1["cancel_requested"], true);
-    let done = site.post(Some(&key), &at("complete"), json!({ "token": held[0]["token"], "result": 1 })).await;
+    let done =
+        site.post(Some(&key), &at("complete"), json!({ "token": held[0]["token"], "result": 1 })).await;
     assert_eq!(done.1["state"], "cancelled");
 
     let workers = site.get("/v1/workers").await;
     assert!(workers.to_string().contains("pull:c"), "{workers}");
-    assert!(site.job(&foreign).await["why_waiting"].as_str().unwrap().contains("ahead") || site.job(&foreign).await["state"] == "pending");
+    assert!(
+        site.job(&foreign).await["why_waiting"].as_str().unwrap().contains("ahead")
+            || site.job(&foreign).await["state"] == "pending"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -500,7 +524,10 @@ async fn many_reports_go_in_one_call_and_each_has_its_answer() {
     }
     let mut held = Vec::new();
     while held.len() < 3 {
-        held.extend(site.lease(&site.server.key, json!({ "worker": "c", "kinds": ["embed"], "max": 10, "wait": 60 })).await);
+        held.extend(
+            site.lease(&site.server.key, json!({ "worker": "c", "kinds": ["embed"], "max": 10, "wait": 60 }))
+                .await,
+        );
     }
     let item = |place: usize, verb: &str, more: Value| {
         let mut item = json!({ "job": held[place]["id"], "token": held[place]["token"], "do": verb });
@@ -516,10 +543,18 @@ async fn many_reports_go_in_one_call_and_each_has_its_answer() {
     ];
     let (status, answer) = site.admin("/v1/leases/batch", json!({ "items": items })).await;
     assert_eq!(status, 200, "{answer}");
-    let told: Vec<_> = answer["items"].as_array().unwrap().iter().map(|item| {
-        (item["status"].as_u64().unwrap(), item["state"].as_str().or(item["code"].as_str()).unwrap())
-    }).collect();
-    assert_eq!(told, [(200, "succeeded"), (200, "failed"), (200, "running"), (409, "lease-lost"), (422, "body-invalid")]);
+    let told: Vec<_> = answer["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| {
+            (item["status"].as_u64().unwrap(), item["state"].as_str().or(item["code"].as_str()).unwrap())
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [(200, "succeeded"), (200, "failed"), (200, "running"), (409, "lease-lost"), (422, "body-invalid")]
+    );
     assert_eq!(site.job(held[1]["id"].as_str().unwrap()).await["failure"]["code"], "broken");
 }
 
@@ -567,14 +602,18 @@ async fn a_kind_moves_between_all_who_may_do_it_by_configuration_alone() {
     }
     let later = [service.asked().await, service.asked().await];
     for id in &ids[4..] {
-        until("it is handed over", || async { site.job(id).await["timeline"].as_array().unwrap().len() == 3 }).await;
+        until("it is handed over", || async {
+            site.job(id).await["timeline"].as_array().unwrap().len() == 3
+        })
+        .await;
     }
     drop(site);
 
     // By whoever asks for it.
     let site = Site::on(folder, &nobody);
     ids.push(site.submit(kind, params).await);
-    let held = site.lease(&site.server.key, json!({ "worker": "c", "kinds": [kind], "max": 10, "wait": 60 })).await;
+    let held =
+        site.lease(&site.server.key, json!({ "worker": "c", "kinds": [kind], "max": 10, "wait": 60 })).await;
     let [held] = &held[..] else { panic!("only what nobody has: {held:?}") };
     assert_eq!(held["id"], json!(ids[6]));
     let complete = json!({ "token": held["token"], "result": { "by": "pull" } });

@@ -79,11 +79,8 @@ mod tests {
     /// The example of the standard's own libraries.
     #[test]
     fn a_signature_is_the_standards() {
-        let signature = secrets(&[OLD]).sign(
-            "msg_p5jXN8AQM9LWM0D4loKWxJek",
-            1_614_265_330,
-            br#"{"test": 2432232314}"#,
-        );
+        let signature =
+            secrets(&[OLD]).sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
         assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 

@@ -221,7 +221,10 @@ fn shut(worker: &Worker, waiting: &VecDeque<Delivery>) -> Vec<Lane> {
         left.never_enough(needs).is_some() && pointers.into_iter().any(|pointer| pointer.kind == lane.kind)
     };
     let lanes = worker.lanes.iter();
-    lanes.filter(|(lane, needs)| waits(lane, needs) || worker.rests.has(&lane.kind)).map(|(lane, _)| lane.clone()).collect()
+    lanes
+        .filter(|(lane, needs)| waits(lane, needs) || worker.rests.has(&lane.kind))
+        .map(|(lane, _)| lane.clone())
+        .collect()
 }
 
 /// Answers how many are new. The broker may offer again what has waited here for long: nobody tells it

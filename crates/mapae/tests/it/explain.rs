@@ -13,8 +13,8 @@ use mapae::job::record::{Checkpoint, NewJob, Output, Progress};
 use mapae::job::retry::{Failure, Verdict};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Claim, EventFilter, Garbage, Holding, JobFilter, Join, LaneQuota, NewKey, Page, Puller, Retention, RingPlan,
-    Scope, Settlement, Store, WorkerReport,
+    Claim, EventFilter, Garbage, Holding, JobFilter, Join, LaneQuota, NewKey, Page, Puller, Retention,
+    RingPlan, Scope, Settlement, Store, WorkerReport,
 };
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection, Row};

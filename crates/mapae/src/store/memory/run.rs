@@ -196,7 +196,12 @@ impl Tables {
     }
 
     /// A write of the running side: applied only under the token that stands in the row.
-    pub(super) fn fenced(&mut self, lease: &Lease, step: &Step, stage: Option<&str>) -> Result<Vec<Effect>, Fenced> {
+    pub(super) fn fenced(
+        &mut self,
+        lease: &Lease,
+        step: &Step,
+        stage: Option<&str>,
+    ) -> Result<Vec<Effect>, Fenced> {
         let Some(row) = self.jobs.get(&lease.job) else { return Err(Fenced::Lost(None)) };
         let gone = row.life.delete_asked && row.life.state().is_terminal();
         self.take(lease.job, step, stage).map_err(|refused| match refused {

@@ -247,4 +247,3 @@ impl Remote for Postgres {
         Ok(found)
     }
 }
-

@@ -66,8 +66,7 @@ impl Remote for Sqlite {
     }
 
     async fn renew(&self, leases: &[(JobId, Token)], lease: Duration) -> Result<Vec<Beat>, StoreError> {
-        let given: Value =
-            leases.iter().map(|(job, token)| json!([hex(job.0), hex(token.0)])).collect();
+        let given: Value = leases.iter().map(|(job, token)| json!([hex(job.0), hex(token.0)])).collect();
         let leases = leases.to_vec();
         self.write(async move |tx| {
             let query = sqlx::query(

@@ -36,7 +36,11 @@ async fn a_lent_lease_outlives_its_worker_and_ends_by_its_token() {
         let progress = Progress { stage: "embed".into(), done: 1, of: 2 };
         bench.store.progress(&held.lease, &progress).await.unwrap();
         assert_eq!(bench.settle(&held.lease, Verdict::Succeed).await.unwrap(), State::Succeeded);
-        assert_eq!(bench.settle(&held.lease, Verdict::Succeed).await.unwrap(), State::Succeeded, "told twice");
+        assert_eq!(
+            bench.settle(&held.lease, Verdict::Succeed).await.unwrap(),
+            State::Succeeded,
+            "told twice"
+        );
         let told = bench.kinds_told(id).await;
         assert_eq!(told, ["accepted", "claimed", "handed-over", "succeeded"]);
         assert_eq!(bench.history(id).await[2].worker.as_deref(), Some("w"));
@@ -68,10 +72,12 @@ async fn a_service_that_tells_no_end_in_time_has_failed_an_attempt() {
         bench.harness.pass(LEASE).await;
         bench.store.reap(10).await.unwrap();
         let found = bench.store.job(&Scope::All, id).await.unwrap().unwrap();
-        assert_eq!((found.state, found.failure.unwrap().code.as_str()), (State::Failed, "completion-overdue"));
+        assert_eq!(
+            (found.state, found.failure.unwrap().code.as_str()),
+            (State::Failed, "completion-overdue")
+        );
         let told = bench.kinds_told(id).await;
-        let all =
-            ["accepted", "claimed", "handed-over", "retrying", "claimed", "handed-over", "failed"];
+        let all = ["accepted", "claimed", "handed-over", "retrying", "claimed", "handed-over", "failed"];
         assert_eq!(told, all);
     })
     .await;
@@ -119,7 +125,11 @@ async fn a_client_renews_what_it_pulled_and_nothing_else() {
         let reaped = bench.store.reap(10).await.unwrap();
         assert_eq!(reaped, [(lent.lease.job, kind("analyze"))], "a service's deadline stands");
         bench.harness.pass(4 * LEASE).await;
-        assert_eq!(bench.store.reap(10).await.unwrap().len(), 1, "a client that went is reaped like any worker");
+        assert_eq!(
+            bench.store.reap(10).await.unwrap().len(),
+            1,
+            "a client that went is reaped like any worker"
+        );
         assert_eq!(bench.state(pulled.lease.job).await, State::Cancelled);
     })
     .await;
@@ -178,7 +188,11 @@ async fn a_running_job_is_found_by_its_business_key_and_the_longest_running_firs
         bench.store.lend(&held[1], LEASE).await.unwrap();
         assert_eq!(awaited(None, true, 10).await, [of(&held[1])]);
         bench.settle(&held[0], Verdict::Succeed).await.unwrap();
-        assert_eq!(awaited(Some(&key("7")), false, 10).await, [of(&held[2])], "one that ended is not awaited");
+        assert_eq!(
+            awaited(Some(&key("7")), false, 10).await,
+            [of(&held[2])],
+            "one that ended is not awaited"
+        );
     })
     .await;
 }

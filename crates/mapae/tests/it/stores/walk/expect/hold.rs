@@ -106,10 +106,8 @@ impl Walk<'_> {
 
     pub(in crate::stores::walk) async fn expect_lend(&mut self, held: &Held, until: Duration) {
         let answer = self.store.lend(&held.lease, until).await;
-        self.log.push(format!(
-            "lend job {} with {:?} for {until:?} => {answer:?}",
-            held.known, held.lease.token
-        ));
+        self.log
+            .push(format!("lend job {} with {:?} for {until:?} => {answer:?}", held.known, held.lease.token));
         let expected = self.fenced(held, &Step::Lend { token: held.lease.token, until });
         if expected.is_ok() {
             self.met.insert("lend");
