@@ -16,8 +16,10 @@ mod extract;
 mod feed;
 mod figures;
 mod health;
+mod hooks;
 mod jobs;
 mod lanes;
+mod leases;
 mod linger;
 pub mod metrics;
 mod model;
@@ -123,6 +125,7 @@ impl Api {
     ),
     tags(
         (name = "jobs", description = "Submit work and follow it."),
+        (name = "leases", description = "Do work over HTTP: lease it, keep it, tell its end."),
         (name = "dead", description = "Jobs that failed for good, waiting for a person."),
         (name = "runtime", description = "How the whole is doing."),
     ),
@@ -145,6 +148,14 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(dead::redrive))
         .routes(routes!(dead::resolve))
         .routes(routes!(dead::assign))
+        .routes(routes!(leases::lease))
+        .routes(routes!(leases::batch))
+        .routes(routes!(leases::heartbeat))
+        .routes(routes!(leases::progress))
+        .routes(routes!(leases::checkpoint))
+        .routes(routes!(leases::complete))
+        .routes(routes!(leases::fail))
+        .routes(routes!(leases::release))
         .routes(routes!(lanes::pause))
         .routes(routes!(lanes::resume))
         .routes(routes!(lanes::pause_kind))
@@ -188,6 +199,7 @@ pub fn router(api: Api) -> Router {
     let json = [("content-type", "application/json")];
     let router = router
         .route("/openapi.json", get(move || async move { (json, document.to_string()) }))
+        .route("/hooks/{*name}", axum::routing::post(hooks::hear))
         .route("/", get(|| async { Html(WELCOME) }));
     finished(router, api)
 }

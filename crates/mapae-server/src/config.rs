@@ -15,14 +15,15 @@ mod secret;
 mod value;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use mapae::handler::http::Body;
+use mapae::handler::http::{Body, FieldPath};
+use mapae::handler::signature::Secrets;
 use mapae::job::lease::Timing;
-use mapae::job::name::Kind;
 use mapae::job::limit::{self, Limit, Rate};
+use mapae::job::name::Kind;
 use mapae::job::resource::{Amounts, Needs};
 use mapae::job::retry::RetryPolicy;
 use mapae::job::schedule::Plan;
@@ -66,6 +67,20 @@ pub struct Http {
     /// For a request to be answered; for an upload, to send nothing.
     pub timeout: Duration,
     pub wait: Duration,
+    /// Where services and clients reach the API, as configured.
+    pub url: Option<String>,
+}
+
+impl Http {
+    /// Where the API that listens there is reached, unless the configuration says.
+    pub fn reached_at(&mut self, listen: SocketAddr) {
+        let ip = match listen.ip() {
+            ip if !ip.is_unspecified() => ip,
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        self.url.get_or_insert_with(|| format!("http://{}", SocketAddr::new(ip, listen.port())));
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -115,6 +130,47 @@ pub struct Handler {
     pub timeout: Duration,
     pub concurrent: usize,
     pub retry: Option<RetryPolicy>,
+    /// Answers that mean: accepted, the end is told later.
+    pub accepted: Vec<u16>,
+    /// How long that may take.
+    pub deadline: Duration,
+    /// What calls are signed with, and hooks too.
+    pub secrets: Option<Secrets>,
+    pub complete: Complete,
+}
+
+/// How the end of accepted work is told by what the service itself calls it.
+#[derive(Clone, Debug, Default)]
+pub struct Complete {
+    /// Where in a job's params that stands.
+    pub key: Option<FieldPath>,
+    pub callback: Option<Hook>,
+    pub probe: Option<Probe>,
+}
+
+/// An address at which a service says how far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// With `{key}` for the job's key.
+    pub url: Address,
+    /// Where in its answer the status stands.
+    pub status: FieldPath,
+    pub done: Vec<String>,
+    pub failed: Vec<String>,
+    pub every: Duration,
+}
+
+/// An address at which a service tells the end of its work, in words of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// `/hooks/…`
+    pub path: String,
+    /// Where in the body the key stands.
+    pub key: FieldPath,
+    pub status: FieldPath,
+    /// Values of the status that end the job.
+    pub done: Vec<String>,
+    pub failed: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]

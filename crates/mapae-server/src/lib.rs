@@ -29,6 +29,7 @@ mod media;
 mod outbound;
 mod output;
 pub mod plans;
+mod probe;
 mod process;
 pub mod runtime;
 mod signals;

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use crate::api::{self, Api, Watched};
 use crate::config::Config;
 use crate::http::Server;
+use crate::probe;
 use crate::runtime::{Migrate, Runtime};
 use crate::trouble::{Exit, Trouble};
 
@@ -30,19 +31,24 @@ pub(crate) struct Roles {
 /// Runs until `stop`, or until it is clear that it can never run. `listen` is where to answer, if
 /// anywhere; `opened` hears the address once everything is up.
 pub(crate) async fn run(
-    config: Config,
+    mut config: Config,
     roles: Roles,
     listen: Option<SocketAddr>,
     stop: CancellationToken,
     opened: impl AsyncFnOnce(&Runtime, Option<SocketAddr>) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
+    let close = CancellationToken::new();
+    let server = match listen {
+        Some(listen) => Some(Server::bind(listen).await.map_err(|error| cannot_listen(listen, &error))?),
+        None => None,
+    };
+    let (address, mut serving) = (server.as_ref().map(|server| server.address), None);
+    if let Some(address) = address.filter(|_| roles.api) {
+        config.http.reached_at(address);
+    }
     let config = Arc::new(config);
     let api = Api::new(config.clone(), stop.clone());
-    let close = CancellationToken::new();
-    let (mut address, mut serving) = (None, None);
-    if let Some(listen) = listen {
-        let server = Server::bind(listen).await.map_err(|error| cannot_listen(listen, &error))?;
-        address = Some(server.address);
+    if let Some(server) = server {
         info!(address = %server.address, "listening");
         let router = if roles.api { api::router(api.clone()) } else { api::watch_router(api.clone()) };
         serving = Some(tokio::spawn(server.serve(router, close.clone())));
@@ -102,6 +108,11 @@ async fn with_worker(
         Err(error) => return Err(error.into()),
     };
     api.health.watch(Watched { readiness: worker.readiness(), lease: config.worker.timing.lease });
+    for (kind, handler) in &config.handlers {
+        if let Some(probe) = handler.complete.probe.clone() {
+            tokio::spawn(probe::watch(runtime.clone(), kind.clone(), probe, stop.clone()));
+        }
+    }
     let told = opened(runtime).await;
     if told.is_ok() {
         stop.cancelled().await;

@@ -148,7 +148,8 @@ impl Runtime {
 }
 
 impl Runtime {
-    fn parts(&self) -> Parts {
+    /// For what works under leases in this process.
+    pub fn parts(&self) -> Parts {
         Parts {
             store: self.store.clone(),
             broker: self.broker.clone(),
@@ -215,6 +216,11 @@ fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
             body: handler.body,
             timeout: handler.timeout,
             concurrent: handler.concurrent,
+            accepted: handler.accepted.clone(),
+            deadline: handler.deadline,
+            secrets: handler.secrets.clone(),
+            callback: config.http.url.clone(),
+            key: handler.complete.key.clone(),
         };
         handlers.add_task(kind.clone(), Arc::new(Service::new(plan)?));
     }

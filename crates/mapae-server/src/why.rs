@@ -19,6 +19,8 @@ pub(crate) struct Facts {
     pub stop: Option<(Stop, Limit)>,
     /// The resource for which all workers of its kind wait.
     pub resource: Option<String>,
+    /// Why its kind's service is left alone, and until when.
+    pub resting: Option<(String, Timestamp)>,
     /// Jobs before it in its lane, counted up to [`Facts::AHEAD_MAX`].
     pub ahead: usize,
 }
@@ -48,6 +50,9 @@ pub(crate) fn why_waiting(job: &Job, facts: &Facts) -> Option<String> {
     }
     if let Some((stop, limit)) = &facts.stop {
         return Some(at_a_gate(stop, limit, facts.now));
+    }
+    if let Some((code, until)) = &facts.resting {
+        return Some(format!("Its service is left alone until {until} ({code})."));
     }
     if let Some(resource) = &facts.resource {
         return Some(format!("It waits for the resource {resource}."));
@@ -80,9 +85,13 @@ fn at_a_gate(stop: &Stop, limit: &Limit, now: Timestamp) -> String {
         (Gate::Kind(_), Some(rate)) => {
             format!("Jobs of the kind {kind} start at {rate}: the next one not before {until}.")
         }
-        (Gate::Kind(_), None) => format!("The kind {kind} is at its limit: {places} of its jobs run at a time."),
+        (Gate::Kind(_), None) => {
+            format!("The kind {kind} is at its limit: {places} of its jobs run at a time.")
+        }
         (Gate::Resource(name), Some(rate)) => {
-            format!("It waits for the resource {name}, which may be begun to be used at {rate}: not before {until}.")
+            format!(
+                "It waits for the resource {name}, which may be begun to be used at {rate}: not before {until}."
+            )
         }
         (Gate::Resource(name), None) => {
             format!("It waits for the resource {name}, of which there are {places} over all workers.")
@@ -158,10 +167,7 @@ mod tests {
         let at = |gate, paced| {
             let kind = job.kind.clone();
             let stop = Stop { gate, paced, ..Stop::asked(kind, Duration::from_secs(6)) };
-            let limit = Limit {
-                concurrent: Some(2),
-                rate: Some(Rate::new(10, Duration::from_secs(60))),
-            };
+            let limit = Limit { concurrent: Some(2), rate: Some(Rate::new(10, Duration::from_secs(60))) };
             Facts { stop: Some((Stop { asked: false, ..stop }, limit)), ahead: 3, ..idle.clone() }
         };
         let cases = [
@@ -204,7 +210,9 @@ mod tests {
             (
                 &job,
                 at(Gate::Owner(job.kind.clone()), true),
-                Some("Its owner may start 10/min jobs of the kind mail: the next one not before 2026-11-30T00:53:26.000Z."),
+                Some(
+                    "Its owner may start 10/min jobs of the kind mail: the next one not before 2026-11-30T00:53:26.000Z.",
+                ),
             ),
             (
                 &job,
@@ -217,7 +225,18 @@ mod tests {
                     stop: Some((Stop::asked(job.kind.clone(), Duration::from_secs(6)), Limit::default())),
                     ..idle.clone()
                 },
-                Some("A service asked to be left alone: no job of the kind mail starts before 2026-11-30T00:53:26.000Z."),
+                Some(
+                    "A service asked to be left alone: no job of the kind mail starts before 2026-11-30T00:53:26.000Z.",
+                ),
+            ),
+            (
+                &job,
+                Facts {
+                    resting: Some(("service-resting".into(), later.due_at)),
+                    resource: Some("ai".into()),
+                    ..idle.clone()
+                },
+                Some("Its service is left alone until 2026-11-30T00:54:20.000Z (service-resting)."),
             ),
             (&job, Facts { ahead: 3, ..idle.clone() }, Some("A backlog of 3 jobs is ahead of it.")),
             (&job, Facts { ahead: 1000, ..idle }, Some("A backlog of 1000 jobs or more is ahead of it.")),

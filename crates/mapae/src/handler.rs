@@ -32,9 +32,13 @@
 //! handlers.add(Greeter { greeting: "Hello".into() });
 //! ```
 
+#[cfg(feature = "http")]
+mod breaker;
 mod context;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "http")]
+pub mod signature;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -68,17 +72,30 @@ pub trait Handler: Send + Sync + 'static {
 /// A handler with its types taken off: what the worker calls.
 #[async_trait]
 pub trait Task: Send + Sync + 'static {
-    async fn run(&self, ctx: &Context) -> Result<Option<Output>, Failure>;
+    async fn run(&self, ctx: &Context) -> Result<Outcome, Failure>;
+
+    /// Its kind is left alone while it is said to rest ([`Context::rest`]).
+    fn calls_a_service(&self) -> bool {
+        false
+    }
+}
+
+/// How a handler's run ends without a failure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    Done(Option<Output>),
+    /// Another does the work, and has the lease for so long to tell its end under the same token.
+    HandedOver(Duration),
 }
 
 struct Typed<H>(H);
 
 #[async_trait]
 impl<H: Handler> Task for Typed<H> {
-    async fn run(&self, ctx: &Context) -> Result<Option<Output>, Failure> {
+    async fn run(&self, ctx: &Context) -> Result<Outcome, Failure> {
         let input = read_input(ctx)?;
         let output = self.0.run(input, ctx).await?;
-        ctx.keep(output).await.map(Some)
+        Ok(Outcome::Done(Some(ctx.keep(output).await?)))
     }
 }
 
@@ -92,9 +109,9 @@ where
     O: Serialize + Send + 'static,
     Fut: Future<Output = Result<O, Failure>> + Send,
 {
-    async fn run(&self, ctx: &Context) -> Result<Option<Output>, Failure> {
+    async fn run(&self, ctx: &Context) -> Result<Outcome, Failure> {
         let output = (self.0)(read_input(ctx)?, ctx.clone()).await?;
-        ctx.keep(output).await.map(Some)
+        Ok(Outcome::Done(Some(ctx.keep(output).await?)))
     }
 }
 
@@ -120,11 +137,7 @@ impl KindPlan {
 
 impl Default for KindPlan {
     fn default() -> Self {
-        Self {
-            retry: RetryPolicy::default(),
-            timeout: Duration::from_secs(30 * 60),
-            needs: Needs::default(),
-        }
+        Self { retry: RetryPolicy::default(), timeout: Duration::from_secs(30 * 60), needs: Needs::default() }
     }
 }
 

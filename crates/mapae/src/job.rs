@@ -140,6 +140,8 @@ pub enum Step {
     Renew { token: Token, lease: Duration },
     /// A stage is done and its output kept.
     Stage { token: Token },
+    /// The lease goes to the service that accepted the work, for so long. Asked again, nothing changes.
+    Lend { token: Token, until: Duration },
     /// T5, T6, T6b, snoozing and handing back.
     Settle { token: Token, verdict: Verdict },
     /// T7, run by a keeper for a lease that ran out or (`gone`) whose holder is known to be gone.
@@ -277,6 +279,21 @@ impl Life {
                 next.tell(EventKind::Stage, &mut effects);
             }
 
+            (Status::Running { holder, token: mine, cancel_asked, .. }, Step::Lend { token, until }) => {
+                if mine != token {
+                    return Err(self.lost());
+                }
+                if !holder.is_service() {
+                    next.status = Status::Running {
+                        holder: Holder::service(),
+                        token: *mine,
+                        until: now + *until,
+                        cancel_asked: *cancel_asked,
+                    };
+                    next.tell(EventKind::HandedOver, &mut effects);
+                }
+            }
+
             (Status::Running { token: mine, cancel_asked, .. }, Step::Settle { token, verdict })
                 if mine == token =>
             {
@@ -284,13 +301,15 @@ impl Life {
                 next.settle(verdict, *cancel_asked, now, &mut effects);
             }
 
-            (Status::Running { until, cancel_asked, .. }, Step::Reap { gone, delay }) => {
+            (Status::Running { holder, until, cancel_asked, .. }, Step::Reap { gone, delay }) => {
                 if now < *until && !gone {
                     return Err(Refused::Busy(*until));
                 }
+                // A service that told no end in time is not a worker that went away.
+                let event = if holder.is_service() { EventKind::Retrying } else { EventKind::Lost };
                 match self.fate_of_lost(*cancel_asked, now + *delay) {
                     Some(end) => next.end(end, &mut effects),
-                    None => next.wait(EventKind::Lost, now + *delay, &mut effects),
+                    None => next.wait(event, now + *delay, &mut effects),
                 }
             }
 
@@ -339,7 +358,9 @@ impl Life {
             (_, Step::Settle { token, .. }) if self.settled_by == Some(*token) => {
                 return Err(Refused::SettledAlready(self.state()));
             }
-            (_, Step::Settle { .. } | Step::Renew { .. } | Step::Stage { .. }) => return Err(self.lost()),
+            (_, Step::Settle { .. } | Step::Renew { .. } | Step::Stage { .. } | Step::Lend { .. }) => {
+                return Err(self.lost());
+            }
 
             // Everything else is defined nowhere. The pairs are spelt out, so that a new step or
             // status does not compile until it has been thought about.
@@ -472,6 +493,7 @@ impl Step {
             Self::Claim { .. } => "claim",
             Self::Renew { .. } => "renew",
             Self::Stage { .. } => "stage",
+            Self::Lend { .. } => "lend",
             Self::Settle { .. } => "settle",
             Self::Reap { .. } => "reap",
             Self::Vacate { .. } => "vacate",

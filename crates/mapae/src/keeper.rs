@@ -198,7 +198,7 @@ impl Keeper {
     async fn leases(&self) -> Result<(), StoreError> {
         let reaped = self.reap().await;
         for (job, kind) in reaped.iter().flatten() {
-            warn!(job_id = %job, %kind, "the worker of a job is gone; its lease has ended");
+            warn!(job_id = %job, %kind, "a job's lease has ended: its holder is gone, or told no end of it in time");
             self.parts.metrics.count("mapae_reaped_total", kind.to_string(), 1);
         }
         if !self.plan.window.is_empty() {

@@ -10,6 +10,7 @@
 //! | [`handler`] | what you write |
 //! | [`accept`] | file, row, bell |
 //! | [`worker`] | receive, claim, run, settle, acknowledge |
+//! | [`remote`] | leases held outside: services that answer later, clients that pull |
 //! | [`keeper`] | the net under all of it |
 //! | [`testing`] | your handlers, tested |
 
@@ -22,6 +23,7 @@ pub mod handler;
 pub mod job;
 pub mod keeper;
 pub mod metrics;
+pub mod remote;
 pub mod store;
 pub mod testing;
 pub mod worker;

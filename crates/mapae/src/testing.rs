@@ -38,14 +38,14 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::blob::Blobs;
-use crate::handler::{Context, Handlers, Journal, JournalError, Stopped};
+use crate::handler::{Context, Handlers, Journal, JournalError, Outcome, Stopped};
 use crate::job::State;
-use crate::job::lease::Holder;
-use crate::job::name::{Kind, Owner};
+use crate::job::lease::{Holder, Lease};
+use crate::job::name::{BusinessKey, Kind, Owner};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict, verdict};
 use crate::store::contract::{
-    Claim, Control, EventFilter, Holding, Keep, Run, Scope, SettleError, Settlement, View,
+    Claim, Control, EventFilter, Holding, Keep, Remote, Run, Scope, SettleError, Settlement, View,
 };
 use crate::store::memory::Memory;
 use crate::worker::journal::JobJournal;
@@ -84,6 +84,8 @@ pub enum Delivered {
     /// There was nothing to run: finished, busy, not due …
     Refused(Claim),
     Crashed,
+    /// Another has the lease now, to tell the end later.
+    HandedOver(Lease),
     /// Whatever the handler made was refused.
     LeaseLost,
 }
@@ -210,7 +212,11 @@ impl Trial {
 
         let backoff = &holding.job.retry.backoff;
         let (verdict, output) = match outcome {
-            Ok(output) => (Verdict::Succeed, output),
+            Ok(Outcome::Done(output)) => (Verdict::Succeed, output),
+            Ok(Outcome::HandedOver(until)) => {
+                let lent = self.store.lend(&holding.lease, until).await;
+                return lent.map_or(Delivered::LeaseLost, |()| Delivered::HandedOver(holding.lease));
+            }
             Err(failure) => (verdict(failure, backoff, holding.job.attempt, false, 1.0), None),
         };
         let settled = self.store.settle(Settlement { lease: holding.lease, verdict, output }).await;
@@ -290,6 +296,14 @@ impl Journal for Told {
 
     async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<Output, JournalError> {
         self.journal.put(name, bytes).await
+    }
+
+    async fn correlate(&self, key: &BusinessKey) -> Result<(), JournalError> {
+        self.journal.correlate(key).await
+    }
+
+    async fn rest(&self, length: Duration, code: &str) {
+        self.journal.rest(length, code).await;
     }
 
     async fn get(&self, output: &Output) -> Result<Vec<u8>, JournalError> {

@@ -10,6 +10,7 @@ mod consume;
 mod heartbeat;
 pub(crate) mod journal;
 pub mod readiness;
+mod rests;
 mod run;
 pub mod slots;
 mod waits;
@@ -25,14 +26,15 @@ use tracing::{error, info, warn};
 
 use self::heartbeat::{Heartbeat, Held, Pulse};
 use self::readiness::{Readiness, Signal};
+use self::rests::Rests;
 use self::slots::Slots;
 use self::waits::Waits;
 use crate::blob::Blobs;
 use crate::broker::contract::{Broker, Intake};
 use crate::handler::{Handlers, KindPlan, Stopped};
 use crate::job::lease::{Holder, Timing, UnsafeTiming};
-use crate::job::name::{Class, Lane};
 use crate::job::limit::{Gate, Limits, Rate};
+use crate::job::name::{Class, Lane};
 use crate::job::resource::{Amounts, Need, Room};
 use crate::metrics::Metrics;
 use crate::store::contract::{Join, JoinError, PATIENCE, Store, WorkerReport};
@@ -91,6 +93,7 @@ struct Worker {
     lanes: Vec<(Lane, Amounts)>,
     holder: Holder,
     slots: Slots,
+    rests: Rests,
     held: Held,
     waits: Waits,
     /// Resources of this process that only a claim can decide about: by a job's size, or by a rate.
@@ -173,6 +176,7 @@ pub async fn start(
         lanes,
         holder,
         slots,
+        rests: Rests::default(),
         held,
         waits: Waits::default(),
         sized,
@@ -215,6 +219,7 @@ impl Drop for WorkerHandle {
 /// The whole life of a worker: consuming until it is told to drain, then to its end.
 async fn live(worker: Arc<Worker>, heartbeat: Heartbeat) {
     let consuming = tokio::spawn(supervise(worker.clone()));
+    tokio::spawn(rests::watch(worker.clone()));
     // Without heartbeats no lease can be kept: what is left is to end in order.
     while !worker.drain.is_cancelled() {
         if !heartbeat.is_alive() {

@@ -48,6 +48,7 @@ macro_rules! rights {
 rights! {
     JobsWrite "jobs:write"
     JobsRead "jobs:read"
+    JobsWork "jobs:work"
     FilesRead "files:read"
     DeadWrite "dead:write"
     Admin "admin"

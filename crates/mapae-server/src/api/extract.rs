@@ -61,6 +61,24 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
     }
 }
 
+/// A JSON body of at most `max` bytes, `None` where there is none at all.
+pub(super) async fn read_json<T: DeserializeOwned>(
+    api: &Api,
+    request: Request,
+    max: usize,
+) -> Result<Option<T>, Problem> {
+    let json = is_json(request.headers());
+    let bytes = read_body(request, max, api.config.http.timeout).await?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    if !json {
+        let detail = "The call takes application/json.";
+        return Err(Problem::from(&problem::MEDIA_TYPE_UNSUPPORTED).detail(detail));
+    }
+    parse(&bytes).map(Some)
+}
+
 fn is_json(headers: &HeaderMap) -> bool {
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -68,7 +86,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// The whole body, at most `max` bytes and within `patience`.
-async fn read_body(request: Request, max: usize, patience: Duration) -> Result<Bytes, Problem> {
+pub(super) async fn read_body(request: Request, max: usize, patience: Duration) -> Result<Bytes, Problem> {
     let too_large =
         || Problem::from(&problem::BODY_TOO_LARGE).detail(format!("The body may be at most {max} bytes."));
     if content_length(request.headers()).is_some_and(|length| length > max as u64) {

@@ -8,9 +8,7 @@ use mapae::job::limit::{Ledger, Limit, Stop};
 use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::Job;
 use mapae::job::timestamp::Timestamp;
-use mapae::store::contract::{
-    Accepted, ControlError, EventFilter, Found, JobFilter, Page, Scope, WorkerRow,
-};
+use mapae::store::contract::{Accepted, ControlError, EventFilter, Found, JobFilter, Page, Scope, WorkerRow};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
@@ -232,6 +230,8 @@ async fn facts(runtime: &Runtime, job: &Job) -> Result<Facts, Problem> {
     let waiting: Vec<String> = of_kind.iter().filter_map(|row| waits(row)).collect();
     facts.resource = waiting.first().filter(|_| waiting.len() == of_kind.len()).cloned();
     facts.stop = stop(runtime, job, facts.now).await?;
+    let rests = store.rests().await?.into_iter();
+    facts.resting = rests.filter(|rest| rest.kind == job.kind).map(|rest| (rest.code, rest.until)).next();
     facts.ahead = store.ahead(job, Facts::AHEAD_MAX).await?;
     Ok(facts)
 }

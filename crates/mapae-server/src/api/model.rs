@@ -3,7 +3,7 @@
 use mapae::job::State;
 use mapae::job::event::Event;
 use mapae::job::follow::Followed;
-use mapae::job::record::{Checkpoint, Job};
+use mapae::job::record::{Checkpoint, Job, Source};
 use mapae::job::timestamp::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -151,6 +151,17 @@ pub(super) struct JobList {
     pub cursor: Option<String>,
 }
 
+impl SourceBody {
+    pub(super) fn of(source: &Source) -> Self {
+        Self {
+            name: source.name.clone(),
+            bytes: source.bytes,
+            sha256: source.sha256.clone(),
+            media_type: source.media_type.clone(),
+        }
+    }
+}
+
 impl JobBody {
     /// Without what takes more queries: as lists show it.
     pub(super) fn brief(job: &Job, now: Timestamp) -> Self {
@@ -186,12 +197,7 @@ impl JobBody {
             }),
             assignee: job.assignee.as_ref().map(ToString::to_string),
             why_waiting: None,
-            source: job.source.as_ref().map(|source| SourceBody {
-                name: source.name.clone(),
-                bytes: source.bytes,
-                sha256: source.sha256.clone(),
-                media_type: source.media_type.clone(),
-            }),
+            source: job.source.as_ref().map(SourceBody::of),
             timeline: None,
             parent: job.parent.map(|parent| parent.to_string()),
             follow_ups: None,

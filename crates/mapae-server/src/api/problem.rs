@@ -103,6 +103,9 @@ refusals! {
     CONFLICT = 409 "job-state-conflict"
         "The job's state does not allow this." "작업의 상태가 이 요청을 허용하지 않습니다."
         "Get the job to see its state; only failed jobs are retried, only live ones cancelled." "작업의 상태를 확인하세요. 실패한 작업만 재시도하고, 끝나지 않은 작업만 취소할 수 있습니다.";
+    LEASE_LOST = 409 "lease-lost"
+        "The lease is lost: the token is not the job's any more. Nothing has changed." "임대를 잃었습니다. 이 토큰은 더 이상 작업의 것이 아닙니다. 바뀐 것은 없습니다."
+        "Stop the work and drop its result; lease again for more." "작업을 멈추고 결과를 버리세요. 더 하려면 다시 임대하세요.";
     KEY_REUSED = 409 "idempotency-key-reused"
         "This Idempotency-Key was used for another submission." "이 Idempotency-Key 는 다른 요청에 이미 쓰였습니다."
         "Use a new key for a new submission." "새 요청에는 새 키를 쓰세요.";

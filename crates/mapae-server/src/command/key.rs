@@ -48,7 +48,7 @@ pub(crate) struct Create {
     /// For the jobs of all owners
     #[arg(long)]
     all_owners: bool,
-    /// Comma-separated: jobs:write, jobs:read, files:read, dead:write, admin
+    /// Comma-separated: jobs:write, jobs:read, jobs:work, files:read, dead:write, admin
     #[arg(long, value_delimiter = ',', required = true)]
     scopes: Vec<String>,
     /// How long it lives, such as 90d [default: until it is revoked]

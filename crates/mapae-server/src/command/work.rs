@@ -30,16 +30,19 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) async fn run(self, global: &Global) -> Result<ExitCode, Trouble> {
         let listens = self.listen.is_some();
-        let flags: Vec<_> = [
+        let mut flags: Vec<_> = [
             self.name.map(|name| ("worker.name", name, "--name")),
             self.slots.map(|slots| ("worker.slots", slots.to_string(), "--slots")),
             self.kinds.map(|kinds| ("worker.kinds", kinds, "--kinds")),
-            self.listen.map(|listen| ("http.listen", listen, "--listen")),
         ]
         .into_iter()
         .flatten()
         .collect();
-        let config = global.configuration(&flags)?;
+        // The flag is about this process; services tell their ends to the API's.
+        let api = global.configuration(&flags)?.http.listen;
+        flags.extend(self.listen.map(|listen| ("http.listen", listen, "--listen")));
+        let mut config = global.configuration(&flags)?;
+        config.http.reached_at(api);
         log::start(&config.log);
         let stop = signals::stop_token()?;
         let listen = listens.then_some(config.http.listen);

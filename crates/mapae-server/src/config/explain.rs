@@ -58,6 +58,8 @@ impl Settings {
 /// A value as it may be shown. An address keeps everything but its password.
 fn shown(key: &Key, setting: &Setting) -> String {
     match &setting.value {
+        // No address, so nothing of it is shown; the name of a file is.
+        Value::String(_) | Value::Array(_) if key.path.ends_with(".secret") => "\"***\"".to_owned(),
         Value::String(text) if key.secret => Value::String(Address::new(text).to_string()).to_string(),
         // Numbers from the environment are strings; they are shown as the file would have them.
         Value::String(text) if key.default.is_some_and(|default| default_value(default).is_integer()) => {

@@ -75,7 +75,18 @@ pub const KEYS: &[Key] = &[
         TIME,
         "The longest a request may take to be answered; for an upload, to send nothing.",
     ),
-    key("http.wait", Some("\"60s\""), TIME, "The longest that `Prefer: wait=N` is honoured."),
+    key(
+        "http.url",
+        None,
+        "an http:// or https:// address",
+        "Where services and clients reach the API, for the addresses they are given; where it listens, if not given.",
+    ),
+    key(
+        "http.wait",
+        Some("\"60s\""),
+        TIME,
+        "The longest that `Prefer: wait=N` and the `wait` of a lease are honoured.",
+    ),
     key(
         "worker.name",
         Some("\"host\""),
@@ -196,6 +207,42 @@ pub const KEYS: &[Key] = &[
         "{ attempts = 5, backoff = \"10s..10m\" }",
         "The retry budget of the kind, beside its handler; the same as kind.*.attempts and kind.*.backoff.",
     ),
+    key(
+        "handler.*.accepted",
+        Some("[202]"),
+        "a list of statuses from 200 to 299, such as [202]; [] where none is",
+        "Answers that mean accepted, not done: the service tells the end later.",
+    ),
+    key(
+        "handler.*.deadline",
+        Some("\"5m\""),
+        TIME,
+        "How long the service has to tell the end of what it accepted; then the attempt has failed.",
+    ),
+    secret(
+        "handler.*.secret",
+        None,
+        "\"whsec_…\" (base64 of 24 to 64 bytes), a list of them while they are rotated, or { file = \"PATH\" }",
+        "What calls are signed with (Standard Webhooks); hooks signed with it are believed.",
+    ),
+    key(
+        "handler.*.complete.key",
+        None,
+        "a field of the params, such as \"params.contextId\"",
+        "What the service calls the job by: a hook with it ends the job.",
+    ),
+    key(
+        "handler.*.complete.callback",
+        None,
+        "{ path = \"/hooks/NAME\", key = \"$.contextId\", status = \"$.status\", done = [\"DONE\"], failed = [\"FAILED\"] }",
+        "Where the service tells the end in its own words, signed with the secret or under a key with jobs:work.",
+    ),
+    key(
+        "handler.*.complete.probe",
+        None,
+        "{ url = \"http://ai/contexts/{key}\", status = \"$.state\", done = [\"DONE\"], failed = [\"FAILED\"], every = \"15s\" }",
+        "Where the service is asked, from time to time, how far it is with what it accepted.",
+    ),
     key("limits.upload", Some("\"4GiB\""), SIZE, "The largest file that is accepted."),
     key(
         "limits.uploads",
@@ -240,16 +287,7 @@ pub const KEYS: &[Key] = &[
 
 /// Keys of the design that this version does not act on. They are refused: ignoring one would promise
 /// what is not done.
-const LATER: &[&str] = &[
-    "ai",
-    "events",
-    "labels",
-    "dashboard",
-    "handler.*.accepted",
-    "handler.*.deadline",
-    "handler.*.complete",
-    "handler.*.secret",
-];
+const LATER: &[&str] = &["ai", "events", "labels", "dashboard", "handler.*.complete.event"];
 
 impl Key {
     /// Whether this key is what `path` names.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use mapae::handler::http::Body;
+use mapae::handler::http::{Body, FieldPath};
+use mapae::handler::signature::Secrets;
 use mapae::job::follow::Next;
 use mapae::job::lease::Timing;
 use mapae::job::limit::Limit;
@@ -19,11 +20,12 @@ use toml::Value;
 use super::error::ConfigError;
 use super::key;
 use super::layer::{Setting, Settings, default_value};
+use super::nearest::nearest;
 use super::secret::Address;
 use super::value;
-use super::nearest::nearest;
 use super::{
-    Broker, Config, Handler, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Resource, Worker,
+    Broker, Complete, Config, Handler, Hook, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern,
+    Probe, Resource, Worker,
 };
 use crate::plans::UniqueBody;
 
@@ -58,6 +60,11 @@ impl Reader<'_> {
                 listen: self.read("http.listen", |value| value.as_str()?.parse().ok()),
                 timeout: self.duration("http.timeout"),
                 wait: self.duration("http.wait"),
+                url: self.optional(key::parse("http.url"), |value| {
+                    value::text(value)
+                        .filter(|url| is_http(url))
+                        .map(|url| url.trim_end_matches('/').to_owned())
+                }),
             },
             worker: self.worker(),
             rescan_after: self.duration("rescan.after"),
@@ -125,7 +132,8 @@ impl Reader<'_> {
                 rate: self.optional(at("rate"), value::rate),
             };
             let known = self.names_known(&at("per_owner"), &["concurrent", "rate", "burst"]);
-            let per_owner = known.then(|| self.optional(at("per_owner"), limit)).flatten().unwrap_or_default();
+            let per_owner =
+                known.then(|| self.optional(at("per_owner"), limit)).flatten().unwrap_or_default();
             let unique = self.optional(at("unique"), unique);
             let on = self.at(at("on"), described);
             let retry = RetryPolicy { attempts, backoff };
@@ -144,8 +152,7 @@ impl Reader<'_> {
                 continue;
             }
             let url = self.secret(at("url")).and_then(|url| {
-                let valid = url::Url::parse(&url)
-                    .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+                let valid = is_http(&url);
                 if !valid {
                     self.bad(&at("url"), None);
                 }
@@ -159,11 +166,46 @@ impl Reader<'_> {
             let timeout = self.at(at("timeout"), positive_duration);
             let concurrent = self.at(at("concurrent"), |value| counted(value, 1, 1024));
             let retry = self.optional(at("retry"), retry);
+            let accepted = self.at(at("accepted"), statuses);
+            let deadline = self.at(at("deadline"), positive_duration);
+            let secrets = self.secrets(at("secret"));
+            let complete = self.complete(name);
             if let Some(url) = url {
-                handlers.insert(kind, Handler { url, body, timeout, concurrent, retry });
+                let handler =
+                    Handler { url, body, timeout, concurrent, retry, accepted, deadline, secrets, complete };
+                handlers.insert(kind, handler);
             }
         }
         handlers
+    }
+
+    /// One secret or several, each as text or in a file.
+    fn secrets(&mut self, path: Vec<String>) -> Option<Secrets> {
+        let setting = self.settings.get(&path)?;
+        let texts: Option<Vec<String>> = match &setting.value {
+            Value::Array(items) => items.iter().map(value::text).collect(),
+            _ => Some(vec![self.secret(path.clone())?]),
+        };
+        let secrets =
+            texts.and_then(|texts| Secrets::parse(texts.iter().flat_map(|text| text.split_whitespace())));
+        if secrets.is_none() {
+            self.bad(&path, None);
+        }
+        secrets
+    }
+
+    fn complete(&mut self, name: &str) -> Complete {
+        let at = |key: &str| ["handler", name, "complete", key].map(str::to_owned).to_vec();
+        let key = self.optional(at("key"), |value| FieldPath::parse("params", value.as_str()?));
+        let callback = self.optional(at("callback"), hook);
+        let probe = self.optional(at("probe"), probe);
+        if (callback.is_some() || probe.is_some()) && key.is_none() {
+            // Without it no job is found by what the service says.
+            let (key, possible) = (key::show(&at("key")), describe(&at("key")));
+            let origin = super::layer::Origin::Default;
+            self.errors.push(ConfigError::Bad { key, origin, found: "missing".into(), possible });
+        }
+        Complete { key, callback, probe }
     }
 
     fn schedules(&mut self, config: &Config) -> Vec<Plan> {
@@ -401,6 +443,58 @@ fn positive_duration(value: &Value) -> Option<Duration> {
 fn counted(value: &Value, min: u64, max: u64) -> Option<usize> {
     let count = value::count(value).filter(|count| (min..=max).contains(count))?;
     usize::try_from(count).ok()
+}
+
+fn is_http(url: &str) -> bool {
+    url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
+/// Statuses that mean accepted: any that would be no failure.
+fn statuses(value: &Value) -> Option<Vec<u16>> {
+    let items = value.as_array()?.iter().map(|item| u16::try_from(value::count(item)?).ok());
+    items.collect::<Option<Vec<u16>>>().filter(|all| all.iter().all(|status| (200..300).contains(status)))
+}
+
+fn hook(value: &Value) -> Option<Hook> {
+    let table = only(value, &["path", "key", "status", "done", "failed"])?;
+    let path = value::text(table.get("path")?)?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let named = path.strip_prefix("/hooks/").is_some_and(|name| !name.is_empty() && name.chars().all(plain));
+    let hook = Hook {
+        key: field(table, "key")?,
+        status: field(table, "status")?,
+        done: words(table, "done", "DONE")?,
+        failed: words(table, "failed", "FAILED")?,
+        path,
+    };
+    named.then_some(hook)
+}
+
+fn probe(value: &Value) -> Option<Probe> {
+    let table = only(value, &["url", "status", "done", "failed", "every"])?;
+    let url = value::text(table.get("url")?)?;
+    let probe = Probe {
+        status: field(table, "status")?,
+        done: words(table, "done", "DONE")?,
+        failed: words(table, "failed", "FAILED")?,
+        every: table.get("every").map_or(Some(Duration::from_secs(15)), positive_duration)?,
+        url: Address::new(url.clone()),
+    };
+    (is_http(&url) && url.contains("{key}")).then_some(probe)
+}
+
+/// A table with these names and no others.
+fn only<'a>(value: &'a Value, known: &[&str]) -> Option<&'a toml::Table> {
+    value.as_table().filter(|table| table.keys().all(|name| known.contains(&name.as_str())))
+}
+
+fn field(table: &toml::Table, name: &str) -> Option<FieldPath> {
+    FieldPath::parse("$", table.get(name)?.as_str()?)
+}
+
+/// The values of a status, or the usual one.
+fn words(table: &toml::Table, name: &str, usual: &str) -> Option<Vec<String>> {
+    table.get(name).map_or_else(|| Some(vec![usual.to_owned()]), value::list)
 }
 
 fn attempts(value: &Value) -> Option<u32> {

@@ -62,10 +62,17 @@ fn the_example_of_the_design_is_a_configuration() {
         body = "raw"
         timeout = "10s"
         concurrent = 4
+        accepted = [202]
+        deadline = "5m"
+        secret = ["whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
         retry = { attempts = 3, backoff = "10s..10m" }
+        [handler."context.process".complete]
+        key = "params.contextId"
+        callback = { path = "/hooks/context-done", key = "$.contextId", status = "$.status", done = ["DONE"], failed = ["FAILED"] }
         "#,
     )
     .unwrap();
+    assert!(!format!("{config:?}").contains("C2FVsBQI"));
     assert_eq!(config.worker.name, None);
     assert_eq!(config.capacity().get("memory"), Some(4 << 30));
     let limits = config.limits();
@@ -151,8 +158,7 @@ fn what_this_version_does_not_do_is_refused_not_ignored() {
         "[ai]\nproviders = [\"local\"]",
         "[ai.provider.local]\nkind = \"x\"",
         "[events]\nto = []",
-        "[handler.\"a.b\".complete]\nkey = \"x\"",
-        "[handler.\"a.b\"]\naccepted = [202]",
+        "[handler.\"a.b\".complete]\nevent = { source = \"amqp://mq/x\" }",
         "[kind.\"a.b\".on]\nsucceeded = \"x\"",
     ] {
         let errors = load(file).unwrap_err();
@@ -256,6 +262,39 @@ fn a_secret_comes_from_a_file_and_is_shown_nowhere() {
         format!("{broken:?}{syntax:?}"),
     ] {
         assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[test]
+fn what_could_not_work_of_a_handler_is_refused() {
+    let handler = |lines: &str| load(&format!("[handler.x]\nurl = \"http://ai/\"\n{lines}"));
+    for (lines, key) in [
+        ("accepted = [503]", "handler.x.accepted"),
+        ("secret = \"hunter2\"", "handler.x.secret"),
+        ("secret = []", "handler.x.secret"),
+        ("deadline = \"0s\"", "handler.x.deadline"),
+        ("[handler.x.complete]\nkey = \"contextId\"", "handler.x.complete.key"),
+        (
+            "[handler.x.complete]\ncallback = { path = \"/hooks/a\", key = \"$.a\", status = \"$.b\" }",
+            "handler.x.complete.key",
+        ),
+        (
+            "[handler.x.complete]\nkey = \"params.a\"\ncallback = { path = \"/v1/jobs\", key = \"$.a\", status = \"$.b\" }",
+            "handler.x.complete.callback",
+        ),
+    ] {
+        let errors = handler(lines).unwrap_err();
+        assert!(errors.iter().any(|error| error.contains(key)), "{lines:?}: {errors:?}");
+        assert!(!format!("{errors:?}").contains("hunter2"));
+    }
+    let settings = gather(
+        "[handler.x]\nurl = \"http://ai/\"\nsecret = [\"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\"]",
+        &[],
+        &[],
+    );
+    let settings = settings.unwrap();
+    for shown in [settings.print(), settings.explain("handler.x.secret").unwrap()] {
+        assert!(!shown.contains("C2FVs"), "{shown}");
     }
 }
 

@@ -13,6 +13,7 @@ mod jobs;
 mod limits;
 mod plans;
 mod problems;
+mod remote;
 mod routes;
 mod site;
 mod understand;

@@ -33,13 +33,18 @@ async fn call(site: &Site, key: &str, method: &Method, path: &str, id: &str) -> 
         (&Method::POST, "/v1/dead/assign") => json!({ "ids": [id], "assignee": "ops" }).to_string(),
         (&Method::POST, "/v1/dead/redrive" | "/v1/dead/resolve") => json!({ "ids": [id] }).to_string(),
         (&Method::POST, "/v1/documents") => "a,b\n".to_owned(),
+        (&Method::POST, "/v1/leases") => json!({ "worker": "w", "kinds": ["work.other"] }).to_string(),
+        (&Method::POST, "/v1/leases/batch") => json!({ "items": [{ "job": id, "do": "fail" }] }).to_string(),
+        (&Method::POST, path) if path.starts_with("/v1/leases/") => {
+            json!({ "token": uuid::Uuid::nil(), "stage": "s" }).to_string()
+        }
         _ => String::new(),
     };
     let request = request(method.clone(), key, &path).header("content-type", "application/json");
     site.answer(request.body(Body::from(body)).unwrap()).await
 }
 
-const ALL: [&str; 4] = ["jobs:write", "jobs:read", "files:read", "dead:write"];
+const ALL: [&str; 5] = ["jobs:write", "jobs:read", "jobs:work", "files:read", "dead:write"];
 
 #[tokio::test]
 async fn without_a_key_or_with_a_wrong_one_nothing_is_answered() {
@@ -90,6 +95,7 @@ async fn each_scope_opens_its_calls_and_no_others() {
                 ("GET", _) => scope == "jobs:read",
                 (_, "/v1/jobs/{id}/retry") => ["dead:write", "jobs:write"].contains(&scope),
                 (_, path) if path.starts_with("/v1/dead/") => scope == "dead:write",
+                (_, path) if path.starts_with("/v1/leases") => scope == "jobs:work",
                 _ => scope == "jobs:write",
             };
             // A stream would go on: whether it is refused shows in its head.

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::job::lease::Lease;
-use crate::job::name::StageName;
+use crate::job::name::{BusinessKey, StageName};
 use crate::job::record::{Checkpoint, INLINE_BYTES_MAX, Job, Output, Progress};
 use crate::job::retry::Failure;
 
@@ -26,6 +26,12 @@ pub trait Journal: Send + Sync {
 
     /// A file of this job and attempt, invisible until the job's row names it. Answers its full name.
     async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<Output, JournalError>;
+
+    /// The job is found by this key while it runs. Fenced.
+    async fn correlate(&self, key: &BusinessKey) -> Result<(), JournalError>;
+
+    /// Every worker is asked to start no jobs of this kind for so long. Best effort.
+    async fn rest(&self, length: Duration, code: &str);
 
     /// The whole of a file that [`Journal::put`] wrote in this or an earlier attempt.
     async fn get(&self, output: &Output) -> Result<Vec<u8>, JournalError>;
@@ -191,6 +197,16 @@ impl Context {
     /// Keeps bytes of this attempt as a file, whatever their size.
     pub async fn put(&self, name: &str, bytes: Vec<u8>) -> Result<Output, Failure> {
         Ok(self.inner.journal.put(name, bytes).await?)
+    }
+
+    /// From now on, and while the job runs, whoever knows what the outside calls it can find it.
+    pub async fn correlate(&self, key: &BusinessKey) -> Result<(), Failure> {
+        Ok(self.inner.journal.correlate(key).await?)
+    }
+
+    /// Asks every worker to leave this kind alone for so long; `code` tells people why.
+    pub async fn rest(&self, length: Duration, code: &str) {
+        self.inner.journal.rest(length, code).await;
     }
 
     async fn keep_as(&self, name: &str, encoded: Vec<u8>) -> Result<Output, Failure> {

@@ -1,14 +1,16 @@
-//! A kind whose work an HTTP service does: the service is called, and its answer is the job's end.
+//! A kind whose work an HTTP service does: the service is called, and its answer is the job's end, or the
+//! beginning of its work.
 //!
 //! | answer | the job |
 //! |---|---|
 //! | 200, 201, 204 | succeeds; a JSON body is its result |
+//! | 202, or whatever is accepted | is the service's until it tells the end, or until the deadline |
 //! | 409 with the problem code `stale`, 410 | is stale |
 //! | 429, 503 with `Retry-After` | comes back then; no attempt is used |
 //! | 429, 5xx, no answer | is tried again |
-//! | anything else | fails for good |
+//! | anything else, a redirect too | fails for good |
 //!
-//! Not here: answers that come later (`202`). This version does not wait for them, so it says so.
+//! Not here: how the end is told later (`remote.rs`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -19,8 +21,11 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::{Context, Task};
-use crate::job::record::Output;
+use super::breaker::Breaker;
+use super::signature::Secrets;
+use super::{Context, Outcome, Task};
+use crate::job::name::BusinessKey;
+use crate::job::record::Job;
 use crate::job::retry::Failure;
 use crate::job::timestamp::Timestamp;
 
@@ -33,6 +38,15 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The longest that a service may put a job off.
 const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// The longest that every worker leaves a service alone because one call was put off.
+const REST_MAX: Duration = Duration::from_secs(300);
+
+/// Why a job is put off without a call.
+const RESTING: &str = "service-resting";
+
+/// Failures of the service rather than of the job.
+const DOUBTFUL: [&str; 3] = ["service-silent", "service-unreachable", "service-failed"];
+
 /// How a service is called. Not printable: the address may hold a password.
 #[derive(Clone)]
 pub struct ServicePlan {
@@ -42,6 +56,39 @@ pub struct ServicePlan {
     pub timeout: Duration,
     /// Most calls at the same time from this process.
     pub concurrent: usize,
+    /// Answers that mean: accepted, the end is told later.
+    pub accepted: Vec<u16>,
+    /// How long the service has to tell the end of what it accepted.
+    pub deadline: Duration,
+    /// Calls are signed with these.
+    pub secrets: Option<Secrets>,
+    /// The address of the API, where the end can be told under the lease's token.
+    pub callback: Option<String>,
+    /// Where the params have what the service calls the job by: `params.contextId`.
+    pub key: Option<FieldPath>,
+}
+
+/// A field of some JSON, however deep: `a.b.c`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldPath(Vec<String>);
+
+impl FieldPath {
+    /// `root` stands before the names, as in `params.contextId` or `$.contextId`.
+    pub fn parse(root: &str, text: &str) -> Option<Self> {
+        let names: Vec<String> =
+            text.strip_prefix(root)?.strip_prefix('.')?.split('.').map(str::to_owned).collect();
+        names.iter().all(|name| !name.is_empty()).then_some(Self(names))
+    }
+
+    /// The text there, or the number as text.
+    pub fn read(&self, value: &Value) -> Option<String> {
+        let found = self.0.iter().try_fold(value, |value, name| value.get(name))?;
+        match found {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        }
+    }
 }
 
 /// What a service is sent.
@@ -63,6 +110,7 @@ pub struct Service {
     http: reqwest::Client,
     plan: ServicePlan,
     places: Arc<Semaphore>,
+    breaker: Breaker,
 }
 
 impl Service {
@@ -77,12 +125,46 @@ impl Service {
             .build()
             .map_err(NoClient)?;
         let places = Arc::new(Semaphore::new(plan.concurrent));
-        Ok(Self { http, plan, places })
+        Ok(Self { http, plan, places, breaker: Breaker::default() })
     }
 
-    async fn call(&self, ctx: &Context) -> Result<Option<Value>, Failure> {
-        let _place = self.places.acquire().await.expect("the semaphore is never closed");
+    async fn call(&self, ctx: &Context) -> Result<Answer, Failure> {
+        // While the service is in doubt, one call at a time finds out.
+        let all = u32::try_from(self.plan.concurrent).unwrap_or(u32::MAX);
+        let places = if self.breaker.doubts() { all } else { 1 };
+        let _place = self.places.acquire_many(places).await.expect("the semaphore is never closed");
+        if let Some(rest) = self.breaker.rests(Instant::now()) {
+            let message = "The service failed several calls in a row and is left alone for a while.";
+            return Err(Failure::retry_after(rest, RESTING, message));
+        }
+        let answered = self.ask(ctx).await;
+        let well = !answered.as_ref().is_err_and(|failure| DOUBTFUL.contains(&failure.code.as_str()));
+        let opened = self.breaker.heard(well, Instant::now());
+        if let Some(rest) = opened {
+            ctx.rest(rest, RESTING).await;
+        }
+        // Whoever asks for a pause is given it by every worker.
+        let asked = answered.as_ref().err().and_then(|failure| failure.retry_after);
+        if let Some(rest) = asked.map(|wait| wait.min(REST_MAX)).filter(|rest| !rest.is_zero()) {
+            ctx.rest(rest, "service-busy").await;
+        }
+        answered
+    }
+
+    /// When the attempt is over, whether the service answers at once or later.
+    fn until(&self, ctx: &Context) -> Instant {
+        match self.plan.accepted.is_empty() {
+            true => ctx.deadline(),
+            false => Instant::now() + self.plan.deadline,
+        }
+    }
+
+    async fn ask(&self, ctx: &Context) -> Result<Answer, Failure> {
         let job = ctx.job();
+        if let Some(path) = &self.plan.key {
+            // Before the call: the service may tell the end by it before it has answered.
+            ctx.correlate(&key_of(path, job)?).await?;
+        }
         let body = match self.plan.body {
             Body::Raw => job.params.clone(),
             Body::Job => json!({
@@ -90,6 +172,8 @@ impl Service {
                 "params": job.params,
             }),
         };
+        let body = body.to_string();
+        let now = SystemTime::now();
         let mut request = self
             .http
             .post(&self.plan.url)
@@ -97,31 +181,71 @@ impl Service {
             .header("idempotency-key", ctx.idempotency_key("call"))
             .header("mapae-job", job.id.to_string())
             .header("mapae-attempt", job.attempt)
-            .header("mapae-deadline", deadline(ctx.deadline()).to_string())
-            .body(body.to_string());
+            .header("mapae-deadline", deadline(self.until(ctx)).to_string());
+        if let Some(api) = &self.plan.callback {
+            request = request.header("mapae-callback", callback(api, ctx));
+        }
         if let Some(trace) = &job.trace {
             request = request.header("traceparent", trace);
         }
+        if let Some(secrets) = &self.plan.secrets {
+            // A number of its own for each call, also where an attempt was given back.
+            let id = format!("{}-{}", job.id, ctx.lease().epoch);
+            let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let at = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+            request = request
+                .header("webhook-signature", secrets.sign(&id, at, body.as_bytes()))
+                .header("webhook-timestamp", at)
+                .header("webhook-id", id);
+        }
         // The error may name the address, which may hold a password.
-        let answer = request.send().await.map_err(|error| unreachable(error.is_timeout()))?;
+        let answer = request.body(body).send().await.map_err(|error| unreachable(error.is_timeout()))?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        if self.plan.accepted.contains(&status) {
+            return Ok(Answer::Accepted);
+        }
         let bytes = whole(answer).await?;
-        judge(status, &headers, &bytes, SystemTime::now())
+        judge(status, &headers, &bytes, now)
     }
+}
+
+/// What a service said to a call.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Done(Option<Value>),
+    Accepted,
 }
 
 #[async_trait]
 impl Task for Service {
-    async fn run(&self, ctx: &Context) -> Result<Option<Output>, Failure> {
+    async fn run(&self, ctx: &Context) -> Result<Outcome, Failure> {
         let answered = tokio::select! {
             answered = self.call(ctx) => answered?,
             () = ctx.stopped() => return Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
         };
         match answered {
-            Some(value) => ctx.keep(value).await.map(Some),
-            None => Ok(None),
+            Answer::Done(Some(value)) => Ok(Outcome::Done(Some(ctx.keep(value).await?))),
+            Answer::Done(None) => Ok(Outcome::Done(None)),
+            Answer::Accepted => Ok(Outcome::HandedOver(self.plan.deadline)),
         }
     }
+
+    fn calls_a_service(&self) -> bool {
+        true
+    }
+}
+
+/// Where the service tells the job's end. Whoever has the address may end this attempt, and nothing else.
+fn callback(api: &str, ctx: &Context) -> String {
+    let lease = ctx.lease();
+    format!("{}/v1/leases/{}/complete?token={}", api.trim_end_matches('/'), lease.job, lease.token.0)
+}
+
+fn key_of(path: &FieldPath, job: &Job) -> Result<BusinessKey, Failure> {
+    path.read(&job.params).and_then(|key| BusinessKey::new(key).ok()).ok_or_else(|| {
+        let message = "The params have no text or number where the handler's `complete.key` says.";
+        Failure::terminal("business-key-missing", message)
+    })
 }
 
 fn unreachable(timed_out: bool) -> Failure {
@@ -152,21 +276,19 @@ fn deadline(at: Instant) -> Timestamp {
 }
 
 /// What an answer means. Pure.
-fn judge(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Result<Option<Value>, Failure> {
+fn judge(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Result<Answer, Failure> {
     let answered = format!("The service answered {status}.");
     match status {
-        200 | 201 | 204 if body.trim_ascii().is_empty() => Ok(None),
+        200 | 201 | 204 if body.trim_ascii().is_empty() => Ok(Answer::Done(None)),
         200 | 201 | 204 => serde_json::from_slice(body)
-            .map(Some)
+            .map(|value| Answer::Done(Some(value)))
             .map_err(|_| Failure::terminal("service-answer-not-json", "The service's answer is not JSON.")),
         202 => Err(Failure::terminal(
             "service-answered-later",
-            "The service accepted the work for later, and this version does not wait for that.",
+            "The service accepted the work for later, and `accepted` of its handler does not allow that.",
         )),
         410 => Err(Failure::stale("service-gone", answered)),
-        409 if problem_code(body).as_deref() == Some("stale") => {
-            Err(Failure::stale("service-stale", answered))
-        }
+        409 if says_stale(body) => Err(Failure::stale("service-stale", answered)),
         429 | 503 if let Some(wait) = put_off(headers, now) => {
             Err(Failure::retry_after(wait, "service-busy", answered))
         }
@@ -176,8 +298,11 @@ fn judge(status: u16, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Resu
     }
 }
 
-fn problem_code(body: &[u8]) -> Option<String> {
-    serde_json::from_slice::<Value>(body).ok()?.get("code")?.as_str().map(str::to_owned)
+/// A problem (RFC 9457) whose code is `stale`, or whose type ends so.
+fn says_stale(body: &[u8]) -> bool {
+    let Ok(problem) = serde_json::from_slice::<Value>(body) else { return false };
+    let text = |name: &str| problem.get(name).and_then(Value::as_str).unwrap_or_default();
+    text("code") == "stale" || text("type").rsplit(['/', ':', '#']).next() == Some("stale")
 }
 
 /// `Retry-After`, in seconds or as a date.
@@ -206,8 +331,8 @@ mod tests {
             }
             judge(status, &headers, body.as_bytes(), now)
         };
-        assert_eq!(judge(200, "", "{\"a\":1}"), Ok(Some(json!({ "a": 1 }))));
-        assert_eq!(judge(204, "", ""), Ok(None));
+        assert_eq!(judge(200, "", "{\"a\":1}"), Ok(Answer::Done(Some(json!({ "a": 1 })))));
+        assert_eq!(judge(204, "", ""), Ok(Answer::Done(None)));
         let date = httpdate::fmt_http_date(now + Duration::from_secs(90));
         let cases = [
             (200, "", "<html>", FailureClass::Terminal, None),

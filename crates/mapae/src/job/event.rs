@@ -13,6 +13,8 @@ use super::timestamp::Timestamp;
 pub enum EventKind {
     Accepted,
     Claimed,
+    /// A service accepted the work and will tell its end later.
+    HandedOver,
     Stage,
     /// An attempt failed and another will follow.
     Retrying,
@@ -37,6 +39,7 @@ impl EventKind {
     pub const ALL: [Self; 14] = [
         Self::Accepted,
         Self::Claimed,
+        Self::HandedOver,
         Self::Stage,
         Self::Retrying,
         Self::Throttled,
@@ -55,6 +58,7 @@ impl EventKind {
         match self {
             Self::Accepted => "accepted",
             Self::Claimed => "claimed",
+            Self::HandedOver => "handed-over",
             Self::Stage => "stage",
             Self::Retrying => "retrying",
             Self::Throttled => "throttled",

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::name::JobId;
+use super::name::{ClientName, JobId};
 use super::timestamp::Timestamp;
 
 /// A worker's name and the life it is in.
@@ -26,6 +26,24 @@ impl Holder {
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), incarnation: Uuid::now_v7() }
     }
+
+    /// What a service holds that accepted work for later (`202`). Like every holder outside it has no
+    /// life that could be seen to end: time alone ends its leases. No worker can have such a name.
+    pub fn service() -> Self {
+        Self { name: Self::SERVICE.to_owned(), incarnation: Uuid::nil() }
+    }
+
+    /// A client that leases over HTTP.
+    pub fn pulling(client: &ClientName) -> Self {
+        Self { name: format!("pull:{client}"), incarnation: Uuid::nil() }
+    }
+
+    pub fn is_service(&self) -> bool {
+        self.name == Self::SERVICE
+    }
+
+    /// As the statements of the stores have it, too.
+    const SERVICE: &str = "the service";
 }
 
 impl fmt::Display for Holder {

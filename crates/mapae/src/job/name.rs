@@ -143,6 +143,22 @@ name!(
     |c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c)
 );
 name!(
+    /// What a client that leases over HTTP calls itself.
+    ClientName,
+    "a worker's name",
+    64,
+    "a-z, A-Z, 0-9, '.', '_', '-'",
+    |c| c.is_ascii_alphanumeric() || "._-".contains(c)
+);
+name!(
+    /// What the outside calls the thing a job is about: `7`, a record's id. At most 256 bytes.
+    BusinessKey,
+    "a business key",
+    256,
+    "text without control characters",
+    |c| !c.is_control()
+);
+name!(
     /// Who looks after a dead letter: a person or a team, as they call themselves. At most 128 bytes.
     Assignee,
     "an assignee",

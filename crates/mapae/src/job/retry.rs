@@ -91,6 +91,15 @@ impl Failure {
         Self::new(FailureClass::Lost, "worker-lost", "The worker stopped answering while it ran the job.")
     }
 
+    /// A service accepted the job for later, and later has passed.
+    pub fn unanswered() -> Self {
+        Self::new(
+            FailureClass::Timeout,
+            "completion-overdue",
+            "The service accepted the job and did not tell its end in time.",
+        )
+    }
+
     /// What stands in the row is not what this program can read.
     pub fn unreadable() -> Self {
         Self::new(FailureClass::Terminal, "row-unreadable", "The job's row cannot be read by this program.")
@@ -203,6 +212,24 @@ pub enum Verdict {
     },
     /// Back to pending at once with the attempt given back: the worker is draining.
     HandBack,
+}
+
+impl Verdict {
+    /// What went wrong, where something did.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Retry { failure, .. }
+            | Self::Throttle { failure, .. }
+            | Self::Fail { failure }
+            | Self::Stale { failure } => Some(failure),
+            Self::Succeed | Self::HandBack => None,
+        }
+    }
+}
+
+/// A number from 0 to 1 for jitter: the random bits of a fresh UUID are enough for that.
+pub(crate) fn jitter() -> f64 {
+    (uuid::Uuid::new_v4().as_u128() >> 80) as f64 / (1_u64 << 48) as f64
 }
 
 /// What follows from a failure. `draining` tells a job stopped for the worker's sake from one that

@@ -34,6 +34,15 @@ fn situations() -> Vec<(&'static str, Life)> {
         settled_by: Some(OTHER),
         ..ready.clone()
     };
+    let lent = |attempt, after, cancel_asked| Life {
+        status: Status::Running {
+            holder: Holder::service(),
+            token: MINE,
+            until: NOW + seconds(after),
+            cancel_asked,
+        },
+        ..running(attempt, after, cancel_asked)
+    };
     let ended = |end| Life {
         status: Status::Ended(end),
         attempt: 1,
@@ -56,6 +65,10 @@ fn situations() -> Vec<(&'static str, Life)> {
         ("running", running(1, 9, false)),
         ("running its last attempt", running(3, 9, false)),
         ("running, asked to stop", running(1, 9, true)),
+        ("lent", lent(1, 9, false)),
+        ("lent, asked to stop, too long", lent(1, 0, true)),
+        ("lent too long", lent(1, 0, false)),
+        ("lent too long in its last attempt", lent(3, 0, false)),
         ("lost", running(1, 0, false)),
         ("lost in its last attempt", running(3, 0, false)),
         ("lost, asked to stop", running(1, 0, true)),
@@ -81,6 +94,7 @@ fn steps() -> Vec<(&'static str, Step)> {
         ("renew", Step::Renew { token: MINE, lease: seconds(30) }),
         ("renew nothing", Step::Renew { token: MINE, lease: Duration::ZERO }),
         ("stage", Step::Stage { token: MINE }),
+        ("lend", Step::Lend { token: MINE, until: seconds(60) }),
         ("succeed", settle(MINE, Verdict::Succeed)),
         ("retry", settle(MINE, Verdict::Retry { failure: failure(), delay })),
         ("throttle", settle(MINE, Verdict::Throttle { failure: failure(), delay })),
@@ -90,6 +104,7 @@ fn steps() -> Vec<(&'static str, Step)> {
         ("hand back", settle(MINE, Verdict::HandBack)),
         ("renew another's", Step::Renew { token: NEW, lease: seconds(30) }),
         ("stage another's", Step::Stage { token: NEW }),
+        ("lend another's", Step::Lend { token: NEW, until: seconds(60) }),
         ("settle another's", settle(NEW, Verdict::Succeed)),
         ("settle again", settle(OTHER, Verdict::HandBack)),
         ("reap", Step::Reap { gone: false, delay }),
@@ -114,9 +129,10 @@ fn told(before: &Life, (after, effects): &(Life, Vec<Effect>)) -> String {
             Status::Pending { hint, ring_at } => {
                 format!("pending, hint {hint}, ring {}", in_seconds(*ring_at))
             }
-            Status::Running { token, until, cancel_asked, .. } => format!(
-                "running{}{}, until {}",
+            Status::Running { holder, token, until, cancel_asked } => format!(
+                "running{}{}{}, until {}",
                 if *token == NEW { " anew" } else { "" },
+                if holder.is_service() { " by the service" } else { "" },
                 if *cancel_asked { ", asked to stop" } else { "" },
                 in_seconds(*until)
             ),
@@ -306,6 +322,7 @@ fn step_of(which: u8, token: u8, time: u64) -> Step {
         16 => Step::Abandon,
         17 => Step::Cancel,
         18 => Step::Delete,
+        19 => Step::Lend { token, until: delay },
         _ => Step::Redrive,
     }
 }
@@ -348,7 +365,11 @@ proptest! {
             prop_assert_eq!(life.epoch, before.epoch + u64::from(started));
 
             // The running side writes only under the token that stands in the row.
-            if let Step::Renew { token, .. } | Step::Stage { token } | Step::Settle { token, .. } = &step {
+            if let Step::Renew { token, .. }
+            | Step::Stage { token }
+            | Step::Lend { token, .. }
+            | Step::Settle { token, .. } = &step
+            {
                 let held = matches!(&before.status, Status::Running { token: mine, .. } if mine == token);
                 prop_assert!(held, "{:?} was taken in {:?}", step, before);
             }

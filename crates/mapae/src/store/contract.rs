@@ -1,8 +1,8 @@
 //! What a store promises. Each doc comment says what is true once the call has returned.
 //!
-//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Keep`], [`Tidy`] and
-//! [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people and of accepting; [`Gates`] is
-//! what holds between all of them. A store is all seven.
+//! One trait for each side that stands before a store: [`Run`] is the worker's, [`Remote`] that of work that
+//! others do, [`Keep`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
+//! and of accepting; [`Gates`] is what holds between all of them. A store is all eight.
 //!
 //! | rule | |
 //! |---|---|
@@ -19,6 +19,7 @@
 mod control;
 mod gate;
 mod keep;
+mod remote;
 mod run;
 mod schedule;
 mod tidy;
@@ -31,8 +32,10 @@ use async_trait::async_trait;
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
+pub use self::remote::{Awaited, Puller, Remote, Rest};
 pub use self::run::{
-    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
+    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
+    WorkerReport,
 };
 pub use self::schedule::{Schedule, Schedules};
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
@@ -46,7 +49,9 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where jobs live.
 #[async_trait]
-pub trait Store: Run + Keep + Tidy + Schedules + View + Control + Gates + Send + Sync + 'static {
+pub trait Store:
+    Run + Remote + Keep + Tidy + Schedules + View + Control + Gates + Send + Sync + 'static
+{
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;
 

@@ -10,6 +10,7 @@ mod control;
 mod follow;
 mod gate;
 mod keep;
+mod remote;
 mod run;
 mod schedule;
 mod tidy;
@@ -27,7 +28,7 @@ use super::contract::{Garbage, KeyRecord, Schedule, Schema, Scope, Store, StoreE
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::lease::Token;
 use crate::job::limit::{Account, Key, Limits, Share};
-use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner, ScheduleName};
+use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Kind, Lane, Owner, ScheduleName};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
 use crate::job::timestamp::Timestamp;
@@ -82,7 +83,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 4, known: 4 })
+        Ok(Schema { found: 5, known: 5 })
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {
@@ -108,6 +109,10 @@ struct Tables {
     /// The job of each tick.
     ticks: BTreeMap<(ScheduleName, Timestamp), JobId>,
     workers: BTreeMap<String, Worker>,
+    /// Clients that lease over HTTP, by owner and name.
+    pullers: BTreeMap<(Option<Owner>, String), WorkerRow>,
+    /// Kinds that rest, until when and why.
+    rests: BTreeMap<Kind, (Timestamp, String)>,
     garbage: Vec<Garbage>,
     keys: Vec<([u8; 32], KeyRecord)>,
     events_told: u64,
@@ -140,6 +145,7 @@ struct Row {
     progress: Option<Progress>,
     failure: Option<Failure>,
     assignee: Option<Assignee>,
+    business_key: Option<BusinessKey>,
     checkpoints: Vec<Checkpoint>,
     output: Option<Output>,
     /// What came after it, made so far.
@@ -306,13 +312,21 @@ fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
         },
         (Step::Claim { .. } | Step::Reap { .. } | Step::Expire, Status::Ended(End::Failed)) => {
             let spent = before.state() == State::Running && before.attempt >= before.attempts_max;
-            Some(if spent { Failure::lost() } else { Failure::overdue() })
+            Some(if spent { loss(before, step) } else { Failure::overdue() })
         }
         (Step::Claim { .. } | Step::Reap { .. }, _) if before.state() == State::Running => {
-            Some(Failure::lost())
+            Some(loss(before, step))
         }
         (Step::Abandon, _) => Some(Failure::stale("target-gone", "What the job points at is gone.")),
         _ => None,
+    }
+}
+
+/// What a lease that ran out says of its holder. Whoever claims the job over it need not know.
+fn loss(before: &Life, step: &Step) -> Failure {
+    match (&before.status, step) {
+        (Status::Running { holder, .. }, Step::Reap { .. }) if holder.is_service() => Failure::unanswered(),
+        _ => Failure::lost(),
     }
 }
 
@@ -329,7 +343,7 @@ fn attempt_told(event: EventKind, before: &Life, after: &Life) -> u32 {
 fn worker_told(event: EventKind, step: &Step, before: &Life) -> Option<String> {
     match (step, &before.status) {
         (Step::Claim { holder, .. }, _) if event == EventKind::Claimed => Some(holder.name.clone()),
-        (Step::Settle { .. } | Step::Stage { .. }, Status::Running { holder, .. }) => {
+        (Step::Settle { .. } | Step::Stage { .. } | Step::Lend { .. }, Status::Running { holder, .. }) => {
             Some(holder.name.clone())
         }
         _ => None,

@@ -16,6 +16,7 @@ mod member;
 #[cfg(feature = "faults")]
 mod mutant;
 mod presence;
+mod remote;
 mod run;
 mod schedule;
 mod tidy;
@@ -62,6 +63,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (2, include_str!("../../migrations/sqlite/0002_assignee.sql")),
     (3, include_str!("../../migrations/sqlite/0003_resources.sql")),
     (4, include_str!("../../migrations/sqlite/0004_plans.sql")),
+    (5, include_str!("../../migrations/sqlite/0005_remote.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

@@ -73,7 +73,11 @@ async fn rows(
         // With every slot busy nobody is asked, and no lane's turn is used up. To readiness that is a read.
         let (quotas, shut_out) = match free {
             0 => (Vec::new(), Vec::new()),
-            free => slots::quotas(&rota.order(), free, &worker.slots.left()),
+            free => {
+                let mut lanes = rota.order();
+                lanes.retain(|(lane, _)| !worker.rests.has(&lane.kind));
+                slots::quotas(&lanes, free, &worker.slots.left())
+            }
         };
         if quotas.is_empty() {
             worker.signal(Signal::ReadOk);
@@ -226,7 +230,7 @@ async fn spare(worker: &Worker, intake: &Arc<dyn Intake>, waiting: &mut VecDeque
     }
 }
 
-/// The lanes of kinds that wait for a resource: one more pointer of theirs would wait as well.
+/// The lanes of kinds that wait for a resource, or rest: one more pointer of theirs would wait as well.
 fn shut(worker: &Worker, waiting: &VecDeque<Delivery>) -> Vec<Lane> {
     let left = worker.slots.left();
     let waits = |lane: &Lane, needs: &Amounts| {
@@ -235,7 +239,10 @@ fn shut(worker: &Worker, waiting: &VecDeque<Delivery>) -> Vec<Lane> {
             && pointers.into_iter().any(|pointer| pointer.kind == lane.kind)
     };
     let lanes = worker.lanes.iter();
-    lanes.filter(|(lane, needs)| waits(lane, needs)).map(|(lane, _)| lane.clone()).collect()
+    lanes
+        .filter(|(lane, needs)| waits(lane, needs) || worker.rests.has(&lane.kind))
+        .map(|(lane, _)| lane.clone())
+        .collect()
 }
 
 /// Answers how many are new. The broker may offer again what has waited here for long: nobody tells it
@@ -265,7 +272,10 @@ async fn begin(worker: &Arc<Worker>, intake: &Arc<dyn Intake>, waiting: &mut Vec
                 // A lane this worker does not read: the row is rung again for one that does.
                 None => done.push((delivery.receipt, Settle::Drop)),
                 // What a gate keeps out is not asked for before its time.
-                Some(_) if worker.waits.holds(&pointer.kind, &pointer.owner) => {
+                Some(_)
+                    if worker.rests.has(&pointer.kind)
+                        || worker.waits.holds(&pointer.kind, &pointer.owner) =>
+                {
                     kept.push_back(Delivery { pointer: Ok(pointer), ..delivery });
                 }
                 Some(registered) => match worker.slots.take(&registered.plan.needs.fixed()) {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::blob::{BlobError, BlobName, Blobs, PutLimits};
 use crate::fault::{self, Point};
 use crate::handler::{Journal, JournalError};
 use crate::job::lease::Lease;
-use crate::job::name::Kind;
+use crate::job::name::{BusinessKey, Kind};
 use crate::job::record::{Checkpoint, Output, Progress};
 use crate::metrics::Metrics;
 use crate::store::contract::{SettleError, Store};
@@ -125,6 +125,26 @@ impl Journal for JobJournal {
             // The lease is in the name, so what is there already was written by this very attempt.
             Ok(_) | Err(BlobError::AlreadyThere) => Ok(Output::File { name: name.to_string(), bytes: size }),
             Err(error) => Err(unavailable(&error)),
+        }
+    }
+
+    async fn correlate(&self, key: &BusinessKey) -> Result<(), JournalError> {
+        let shared = &self.shared;
+        match shared.store.correlate(&shared.lease, key).await {
+            Ok(()) => Ok(()),
+            Err(SettleError::LeaseLost(_)) => Err(JournalError::LeaseLost),
+            Err(SettleError::Store(error)) => {
+                warn!(job_id = %shared.lease.job, code = error.code(), "a business key could not be written");
+                Err(JournalError::Unavailable)
+            }
+        }
+    }
+
+    async fn rest(&self, length: Duration, code: &str) {
+        let shared = &self.shared;
+        info!(kind = %shared.kind, code, rest_ms = length.as_millis() as u64, "a service is left alone for a while");
+        if let Err(error) = shared.store.rest(&shared.kind, length, code).await {
+            warn!(kind = %shared.kind, code = error.code(), "other workers could not be told of it");
         }
     }
 

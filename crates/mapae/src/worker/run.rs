@@ -10,12 +10,12 @@ use super::journal::JobJournal;
 use super::slots::Permit;
 use crate::broker::contract::{Intake, Receipt, Settle};
 use crate::fault::{self, Point};
-use crate::handler::{Context, KindPlan, Registered, Stopped};
-use crate::job::lease::Token;
+use crate::handler::{Context, KindPlan, Outcome, Registered, Stopped};
+use crate::job::lease::{Lease, Token};
 use crate::job::limit::Gate;
 use crate::job::name::Kind;
 use crate::job::record::{Checkpoint, Job, Output};
-use crate::job::retry::{Failure, FailureClass, Verdict, verdict};
+use crate::job::retry::{Failure, FailureClass, Verdict, jitter, verdict};
 use crate::job::{State, timestamp::Timestamp};
 use crate::store::contract::{Holding, SettleError, Settlement, StoreError};
 
@@ -44,17 +44,22 @@ pub(super) async fn run(
         worker.parts.metrics.time("mapae_resource_wait_seconds", resource, waited);
     }
 
-    let verdict = decide(&worker, &holding, permit).await;
-    let Some((verdict, output)) = verdict else {
-        warn!(job_id = %job_id, %kind, attempt, "the lease was lost while the job ran; its result is dropped");
-        worker.parts.metrics.count("mapae_lease_lost_total", kind.to_string(), 1);
-        return;
+    let (verdict, output) = match decide(&worker, &holding, permit).await {
+        Some(Decided::Settle(verdict, output)) => (verdict, output),
+        Some(Decided::HandOver(until)) => {
+            return hand_over(&worker, &holding.job, &holding.lease, until, receipt).await;
+        }
+        None => {
+            warn!(job_id = %job_id, %kind, attempt, "the lease was lost while the job ran; its result is dropped");
+            worker.parts.metrics.count("mapae_lease_lost_total", kind.to_string(), 1);
+            return;
+        }
     };
     let took = began.elapsed();
     if let Verdict::Throttle { delay, .. } = &verdict {
         leave_alone(&worker, &kind, *delay).await;
     }
-    let code = failure_of(&verdict).map(|failure| failure.code.clone());
+    let code = verdict.failure().map(|failure| failure.code.clone());
     match settle(&worker, Settlement { lease: holding.lease, verdict, output }).await {
         Settled::As(state) => {
             let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -106,27 +111,30 @@ impl Drop for Released {
     }
 }
 
+enum Decided {
+    Settle(Verdict, Option<Output>),
+    /// The service that accepted the work has the lease for so long.
+    HandOver(Duration),
+}
+
 /// What is to become of the job, or `None` where that is not ours to say any more.
-async fn decide(
-    worker: &Arc<Worker>,
-    holding: &Holding,
-    permit: Option<Permit>,
-) -> Option<(Verdict, Option<Output>)> {
+async fn decide(worker: &Arc<Worker>, holding: &Holding, permit: Option<Permit>) -> Option<Decided> {
+    let hand_back = Some(Decided::Settle(Verdict::HandBack, None));
     let Some(registered) = worker.handlers.get(&holding.job.kind) else {
         // Claimed for a kind this worker does not run: another does.
-        return Some((Verdict::HandBack, None));
+        return hand_back;
     };
     let Some(permit) = permit else {
-        return Some((Verdict::HandBack, None));
+        return hand_back;
     };
     // Claimed while the drain began.
     if worker.drain.is_cancelled() {
-        return Some((Verdict::HandBack, None));
+        return hand_back;
     }
     let done = match earlier(worker, &holding.job).await {
         Ok(done) => done,
         // Nothing of the attempt has happened yet.
-        Err(_) => return Some((Verdict::HandBack, None)),
+        Err(_) => return hand_back,
     };
     let journal = JobJournal::new(
         worker.parts.store.clone(),
@@ -151,8 +159,9 @@ async fn decide(
         return None;
     }
     Some(match outcome {
-        Ok(output) => (Verdict::Succeed, output),
-        Err(failure) => (judge(worker, &holding.job, failure, ctx.why_stopped()), None),
+        Ok(Outcome::Done(output)) => Decided::Settle(Verdict::Succeed, output),
+        Ok(Outcome::HandedOver(until)) => Decided::HandOver(until),
+        Err(failure) => Decided::Settle(judge(worker, &holding.job, failure, ctx.why_stopped()), None),
     })
 }
 
@@ -167,7 +176,7 @@ async fn earlier(worker: &Worker, job: &Job) -> Result<Vec<Checkpoint>, StoreErr
 
 /// Runs the handler to its end, or to the end of the patience with it. A panic is a failed attempt and
 /// nothing else.
-async fn execute(registered: &Registered, ctx: &Context, permit: Permit) -> Result<Option<Output>, Failure> {
+async fn execute(registered: &Registered, ctx: &Context, permit: Permit) -> Result<Outcome, Failure> {
     let (task, handlers_ctx) = (registered.task.clone(), ctx.clone());
     let mut running = tokio::spawn(async move {
         // The slot is free when the work has really ended, not when it was given up: a handler that
@@ -256,6 +265,46 @@ async fn settle(worker: &Worker, mut settlement: Settlement) -> Settled {
     }
 }
 
+/// Gives the lease to the service, asking until the store has answered or the lease is over. From then on
+/// nothing of the job is held here: no place, no heartbeat, no pointer.
+async fn hand_over(
+    worker: &Worker,
+    job: &Job,
+    lease: &Lease,
+    until: Duration,
+    receipt: Option<(Arc<dyn Intake>, Receipt)>,
+) {
+    let mut wait = RETRY.0;
+    loop {
+        let believed = worker.held.until(lease.token).is_some();
+        fault::at(Point::SettleAsked);
+        let answer = worker.parts.store.lend(lease, until).await;
+        fault::at(Point::SettleKept);
+        match answer {
+            Ok(()) => {
+                info!(job_id = %job.id, kind = %job.kind, attempt = job.attempt, "job handed over to its service");
+                return acknowledge(receipt).await;
+            }
+            // Most likely the service told the end before it had answered the call.
+            Err(SettleError::LeaseLost(state)) => {
+                info!(job_id = %job.id, kind = %job.kind, attempt = job.attempt, "the job was settled before its service had answered");
+                if state.is_none_or(State::is_terminal) {
+                    acknowledge(receipt).await;
+                }
+                return;
+            }
+            Err(SettleError::Store(error)) => {
+                warn!(job_id = %job.id, code = error.code(), "a lease could not be given to its service; trying on");
+                if !error.is_transient() || !believed {
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(RETRY.1);
+    }
+}
+
 async fn acknowledge(receipt: Option<(Arc<dyn Intake>, Receipt)>) {
     if let Some((intake, receipt)) = receipt {
         // Not acknowledged means delivered once more, and answered as finished.
@@ -264,22 +313,7 @@ async fn acknowledge(receipt: Option<(Arc<dyn Intake>, Receipt)>) {
     fault::at(Point::Acknowledged);
 }
 
-fn failure_of(verdict: &Verdict) -> Option<&Failure> {
-    match verdict {
-        Verdict::Retry { failure, .. }
-        | Verdict::Throttle { failure, .. }
-        | Verdict::Fail { failure }
-        | Verdict::Stale { failure } => Some(failure),
-        Verdict::Succeed | Verdict::Snooze { .. } | Verdict::HandBack => None,
-    }
-}
-
 /// How long the job was due before it was claimed, both by the database's clock.
 fn wait_of(job: &Job) -> Duration {
     job.started_at.unwrap_or_else(|| Timestamp::from_micros(0)).since(job.due_at)
-}
-
-/// A number from 0 to 1 for jitter: the random bits of a fresh UUID are enough for that.
-fn jitter() -> f64 {
-    (uuid::Uuid::new_v4().as_u128() >> 80) as f64 / (1_u64 << 48) as f64
 }

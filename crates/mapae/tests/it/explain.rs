@@ -9,7 +9,9 @@ use std::time::Duration;
 use mapae::job::follow::{Follow, Next};
 use mapae::job::lease::{Holder, Lease, Token};
 use mapae::job::limit::{Gate, Limit, Limits, Rate};
-use mapae::job::name::{Assignee, IdempotencyKey, JobId, Kind, Lane, Owner, ScheduleName};
+use mapae::job::name::{
+    Assignee, BusinessKey, ClientName, IdempotencyKey, JobId, Kind, Lane, Owner, ScheduleName,
+};
 use mapae::job::record::{Checkpoint, NewJob, Output, Progress};
 use mapae::job::retry::{Failure, Verdict};
 use mapae::job::schedule::Missed;
@@ -17,8 +19,8 @@ use mapae::job::unique::UniqueRule;
 use mapae::job::{End, State};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Claim, EventFilter, Garbage, Holding, JobFilter, Join, LOOK_MAX, LaneQuota, NewKey, Page, Retention,
-    RingPlan, Schedule, Scope, Settlement, Store, WorkerReport,
+    Claim, EventFilter, Garbage, Holding, JobFilter, Join, LOOK_MAX, LaneQuota, NewKey, Page, Puller,
+    Retention, RingPlan, Schedule, Scope, Settlement, Store, WorkerReport,
 };
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection, Row};
@@ -78,6 +80,18 @@ pub(crate) async fn everything(store: &dyn Store) {
     let checkpoint = Checkpoint { stage: "s".into(), output: output.clone(), took: LONG };
     store.checkpoint(&holding.lease, &checkpoint).await.unwrap();
     store.checkpoints(id).await.unwrap();
+    let key = BusinessKey::new("7").unwrap();
+    store.correlate(&holding.lease, &key).await.unwrap();
+    store.awaited(&job().kind, Some(&key), false, 10).await.unwrap();
+    store.awaited(&job().kind, None, true, 10).await.unwrap();
+    store.renew(&[(id, holding.lease.token)], LONG).await.unwrap();
+    store.offer(&Scope::All, &[lane()], 10).await.unwrap();
+    store.offer(&Scope::Owner(owner()), &[lane()], 10).await.unwrap();
+    let name = ClientName::new("c").unwrap();
+    store.pulls(&Puller { name, owner: None, kinds: vec![job().kind], max: 1 }).await.unwrap();
+    store.rest(&job().kind, LONG, "service-busy").await.unwrap();
+    store.rests().await.unwrap();
+    store.lend(&holding.lease, LONG).await.unwrap();
     let settlement = Settlement { lease: holding.lease, verdict: Verdict::Succeed, output: Some(output) };
     store.settle(settlement.clone()).await.unwrap();
     store.settle(settlement.clone()).await.unwrap();

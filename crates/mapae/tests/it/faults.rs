@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use mapae::handler::{Context, Handlers, Stopped, Task};
+use mapae::handler::{Context, Handlers, Outcome, Stopped, Task};
 use mapae::job::State;
 use mapae::job::event::Event;
 use mapae::job::lease::Lease;
@@ -102,8 +102,8 @@ struct Careless;
 
 #[async_trait]
 impl Task for Careless {
-    async fn run(&self, _: &Context) -> Result<Option<Output>, Failure> {
-        Ok(Some(Output::Inline(json!("half a \0 line"))))
+    async fn run(&self, _: &Context) -> Result<Outcome, Failure> {
+        Ok(Outcome::Done(Some(Output::Inline(json!("half a \0 line")))))
     }
 }
 

@@ -149,6 +149,7 @@ impl Tables {
             progress: None,
             failure: None,
             assignee: None,
+            business_key: None,
             checkpoints: Vec::new(),
             output: None,
             followed: Vec::new(),

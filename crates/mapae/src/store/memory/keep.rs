@@ -207,7 +207,11 @@ impl Tables {
             let row = &self.jobs[&id];
             let Status::Running { holder, .. } = &row.life.status else { continue };
             let gone = self.is_gone(holder);
-            let delay = row.new.retry.backoff.wait_after_loss(row.life.attempt, jitter());
+            let (backoff, attempt) = (row.new.retry.backoff, row.life.attempt);
+            let delay = match holder.is_service() {
+                true => backoff.wait(attempt, jitter()),
+                false => backoff.wait_after_loss(attempt, jitter()),
+            };
             let kind = row.new.kind.clone();
             if self.take(id, &Step::Reap { gone, delay }, None).is_ok() {
                 reaped.push((id, kind));

@@ -12,8 +12,8 @@ use crate::job::record::{Checkpoint, Output, Progress};
 use crate::job::resource::Room;
 use crate::job::{Effect, Refused, State, Status, Step};
 use crate::store::contract::{
-    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
-    WorkerReport, WorkerRow,
+    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
+    StoreError, WorkerReport, WorkerRow,
 };
 
 #[async_trait]
@@ -54,7 +54,8 @@ impl Run for Memory {
         let mut tables = self.tables();
         tables.forget_shares();
         let mut ledger = tables.ledger(room);
-        let mut claim = |(job, owner): &(JobId, Owner)| tables.claim(holder, *job, owner, lease, &mut ledger, room);
+        let mut claim =
+            |(job, owner): &(JobId, Owner)| tables.claim(holder, *job, owner, lease, &mut ledger, room);
         Ok(pointers.iter().map(&mut claim).collect())
     }
 
@@ -139,7 +140,7 @@ impl Run for Memory {
 }
 
 /// Why a write of the running side did not apply.
-enum Fenced {
+pub(super) enum Fenced {
     SettledAlready(State),
     /// `None`: the job is deleted.
     Lost(Option<State>),
@@ -222,7 +223,12 @@ impl Tables {
     }
 
     /// A write of the running side: applied only under the token that stands in the row.
-    fn fenced(&mut self, lease: &Lease, step: &Step, stage: Option<&str>) -> Result<Vec<Effect>, Fenced> {
+    pub(super) fn fenced(
+        &mut self,
+        lease: &Lease,
+        step: &Step,
+        stage: Option<&str>,
+    ) -> Result<Vec<Effect>, Fenced> {
         let Some(row) = self.jobs.get(&lease.job) else { return Err(Fenced::Lost(None)) };
         let gone = row.life.delete_asked && row.life.state().is_terminal();
         self.take(lease.job, step, stage).map_err(|refused| match refused {

@@ -11,7 +11,7 @@ use crate::job::follow::Followed;
 use crate::job::name::{JobId, Lane};
 use crate::job::record::{Job, Output};
 use crate::store::contract::{
-    EventFilter, Found, JobFilter, LaneStats, Page, Scope, Stats, StoreError, View, WorkerRow,
+    EventFilter, Found, JobFilter, LaneStats, Page, Puller, Scope, Stats, StoreError, View, WorkerRow,
 };
 
 #[async_trait]
@@ -80,7 +80,11 @@ impl View for Memory {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
-        Ok(self.tables().workers.values().map(|worker| worker.row.clone()).collect())
+        let tables = self.tables();
+        let now = tables.now();
+        let workers = tables.workers.values().map(|worker| &worker.row);
+        let pullers = tables.pullers.values().filter(|row| now.since(row.seen_at) < Puller::SEEN);
+        Ok(workers.chain(pullers).cloned().collect())
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {

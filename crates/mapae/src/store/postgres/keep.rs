@@ -14,6 +14,7 @@ use super::ask::Ask;
 use super::presence::absent;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
+use crate::job::lease::Holder;
 use crate::job::limit::EachOwner;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
@@ -192,8 +193,11 @@ impl Keep for Postgres {
             absent!(),
             "
             ), lost as (
-                select j.id, j.cancel_asked,
-                       case when j.attempt <= 1 then interval '0'
+                select j.id, j.cancel_asked, j.holder = $7 as lent,
+                       case when j.holder = $7
+                            then random() * least(j.backoff_first_us * power(2, least(j.attempt - 1, 31)),
+                                                  j.backoff_max_us) * interval '1 microsecond'
+                            when j.attempt <= 1 then interval '0'
                             else random() * least(j.backoff_first_us * power(2, least(j.attempt - 2, 31)),
                                                   j.backoff_max_us) * interval '1 microsecond' end as wait
                   from mapae.jobs j
@@ -215,6 +219,7 @@ impl Keep for Postgres {
                             else 'pending' end as next,
                        case when l.cancel_asked then $3::jsonb
                             when j.attempt < j.attempts_max and j.deadline <= now() + l.wait then $5::jsonb
+                            when l.lent then $8::jsonb
                             else $4::jsonb end as failure
                   from lost l
                   join mapae.jobs j on j.id = l.id
@@ -228,10 +233,11 @@ impl Keep for Postgres {
                        sequence = j.sequence + 1
                   from fate
                  where j.id = any(array(select id from fate)) and j.id = fate.id and j.state = 'running'
-                returning j.id, j.owner, j.kind, j.state, j.sequence, j.attempt, j.failure
+                returning j.id, j.owner, j.kind, j.state, j.sequence, j.attempt, j.failure, fate.lent
             ), told as (
                 insert into mapae.events (job, sequence, owner, kind, event, at, attempt, code, sent)
-                select id, sequence, owner, kind, case state when 'pending' then 'lost' else state end,
+                select id, sequence, owner, kind,
+                       case when state <> 'pending' then state when lent then 'retrying' else 'lost' end,
                        now(), attempt, failure->>'code', not $2
                   from reaped
             )
@@ -244,6 +250,8 @@ impl Keep for Postgres {
         .bind(serde_json::json!(Failure::lost()))
         .bind(serde_json::json!(Failure::overdue()))
         .bind(gone)
+        .bind(Holder::service().name)
+        .bind(serde_json::json!(Failure::unanswered()))
         .rows(&self.pool)
         .await?;
         rows.iter()

@@ -15,10 +15,10 @@ use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Scope, Stats, StoreError, View, WorkerReport,
-    WorkerRow,
+    EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Puller, Scope, Stats, StoreError, View,
+    WorkerReport, WorkerRow,
 };
-use crate::store::row::{as_like, big, count, lane, state, unreadable};
+use crate::store::row::{as_like, as_micros, big, count, lane, state, unreadable};
 
 /// The columns of an event called `e`.
 macro_rules! event_columns {
@@ -244,10 +244,16 @@ impl View for Postgres {
             select name, incarnation, kinds, slots, report,
                    (extract(epoch from started_at) * 1000000)::bigint as started_at,
                    (extract(epoch from seen_at) * 1000000)::bigint    as seen_at
-              from mapae.workers
+              from (select name, incarnation, kinds, slots, report, started_at, seen_at from mapae.workers
+                    union all
+                    select 'pull:' || name, $1, kinds, slots, jsonb_build_object('phase', 'pulling', 'busy', 0, 'waiting', jsonb_build_array()),
+                           started_at, seen_at
+                      from mapae.pullers where seen_at > now() - $2 * interval '1 microsecond') w
              order by name, started_at
             ",
         )
+        .bind(uuid::Uuid::nil())
+        .bind(as_micros(Puller::SEEN))
         .rows(&self.views)
         .await?;
         rows.iter().map(worker).collect()

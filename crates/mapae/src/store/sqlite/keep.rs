@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::view::{event, event_columns};
 use super::{Sqlite, Told, Transaction, hex, hexes, limit, now, one, tell};
 use crate::job::event::Event;
+use crate::job::lease::Holder;
 use crate::job::limit::EachOwner;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
@@ -196,8 +197,11 @@ impl Keep for Sqlite {
             let query = sqlx::query(
                 "
                 with lost as materialized (
-                    select j.id,
-                           case when j.attempt <= 1 then 0
+                    select j.id, j.holder = $7 as lent,
+                           case when j.holder = $7
+                                then cast(min(j.backoff_first_us * (1 << min(j.attempt - 1, 31)), j.backoff_max_us)
+                                          * (abs(random() % 1000001) / 1000000.0) as integer)
+                                when j.attempt <= 1 then 0
                                 else cast(min(j.backoff_first_us * (1 << min(j.attempt - 2, 31)), j.backoff_max_us)
                                           * (abs(random() % 1000001) / 1000000.0) as integer) end as wait
                       from jobs j
@@ -210,13 +214,14 @@ impl Keep for Sqlite {
                                             limit $1))
                      limit $1
                 ), fate as (
-                    select l.id, $2 + l.wait as due,
+                    select l.id, l.lent, $2 + l.wait as due,
                            case when j.cancel_asked then 'cancelled'
                                 when j.attempt >= j.attempts_max then 'failed'
                                 when j.deadline <= $2 + l.wait then 'failed'
                                 else 'pending' end as next,
                            case when j.cancel_asked then $3
                                 when j.attempt < j.attempts_max and j.deadline <= $2 + l.wait then $5
+                                when l.lent then $8
                                 else $4 end as failure
                       from lost l
                       join jobs j on j.id = l.id
@@ -230,8 +235,9 @@ impl Keep for Sqlite {
                        sequence = j.sequence + 1
                   from fate
                  where j.id = fate.id and j.state = 'running'
-                returning id, kind, case state when 'pending' then 'lost' else state end as event, attempt,
-                          failure->>'code' as code
+                returning id, kind, attempt, failure->>'code' as code,
+                          case when state <> 'pending' then state
+                               when failure->>'code' = $8->>'code' then 'retrying' else 'lost' end as event
                 ",
             )
             .bind(limit(max))
@@ -239,7 +245,9 @@ impl Keep for Sqlite {
             .bind(json!(Failure::cancelled()))
             .bind(json!(Failure::lost()))
             .bind(json!(Failure::overdue()))
-            .bind(hexes(gone));
+            .bind(hexes(gone))
+            .bind(Holder::service().name)
+            .bind(json!(Failure::unanswered()));
             let rows = tx.rows(query).await?;
             tell(tx, &rows.iter().map(told).collect::<Result<Vec<_>, _>>()?).await?;
             rows.iter()

@@ -15,10 +15,10 @@ use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Scope, Stats, StoreError, View, WorkerReport,
-    WorkerRow,
+    EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Puller, Scope, Stats, StoreError, View,
+    WorkerReport, WorkerRow,
 };
-use crate::store::row::{as_like, big, count, lane, state, unreadable};
+use crate::store::row::{as_like, as_micros, big, count, lane, state, unreadable};
 
 /// The columns of an event called `e`.
 macro_rules! event_columns {
@@ -218,13 +218,21 @@ impl View for Sqlite {
     }
 
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
-        let query = sqlx::query(
+        let query = sqlx::query(concat!(
             "
             select name, incarnation, kinds, slots, report, started_at, seen_at
-              from workers
+              from (select name, incarnation, kinds, slots, report, started_at, seen_at from workers
+                    union all
+                    select 'pull:' || name, $1, kinds, slots, json_object('phase', 'pulling', 'busy', 0, 'waiting', json_array()),
+                           started_at, seen_at
+                      from pullers where seen_at > ",
+            super::now!(),
+            " - $2)
              order by name, started_at
             ",
-        );
+        ))
+        .bind(uuid::Uuid::nil())
+        .bind(as_micros(Puller::SEEN));
         self.rows(query).await?.iter().map(worker).collect()
     }
 

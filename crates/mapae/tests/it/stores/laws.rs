@@ -7,6 +7,7 @@ mod follow;
 mod lease;
 mod limits;
 mod people;
+mod remote;
 mod ring;
 mod schedule;
 mod unique;

@@ -12,7 +12,7 @@ use super::Harness;
 use crate::site;
 
 /// Every column that holds a moment.
-pub(super) const MOMENTS: [(&str, &[&str]); 14] = [
+pub(super) const MOMENTS: [(&str, &[&str]); 16] = [
     ("jobs", &["created_at", "due_at", "deadline", "started_at", "finished_at", "leased_until", "ring_at"]),
     ("results", &["stored_at"]),
     ("checkpoints", &["at"]),
@@ -26,6 +26,8 @@ pub(super) const MOMENTS: [(&str, &[&str]); 14] = [
     ("follows", &["made_at"]),
     ("schedules", &["next_at"]),
     ("ticks", &["at"]),
+    ("pullers", &["started_at", "seen_at"]),
+    ("rests", &["until"]),
     ("keys", &["created_at", "expires_at", "revoked_at"]),
 ];
 

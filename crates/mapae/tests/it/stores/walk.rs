@@ -30,7 +30,7 @@ const KINDS: [&str; 2] = ["analyze", "notify"];
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// What walks have to meet between them: a walk that never comes by a situation proves nothing of it.
-const SIGHTS: [&str; 26] = [
+const SIGHTS: [&str; 28] = [
     "accept again",
     "accept refused",
     "beat lost",
@@ -50,9 +50,11 @@ const SIGHTS: [&str; 26] = [
     "control not found",
     "expire",
     "fenced out",
+    "lend",
     "prune",
     "reap",
     "reap of the gone",
+    "reap of the lent",
     "ring again",
     "settle",
     "settle again",
@@ -210,7 +212,7 @@ impl Walk<'_> {
         if self.jobs.is_empty() {
             return self.accept().await;
         }
-        match self.dice.roll(34) {
+        match self.dice.roll(36) {
             0..=3 => self.accept().await,
             4..=5 => self.ring().await,
             6 => self.confirm().await,
@@ -229,6 +231,7 @@ impl Walk<'_> {
             30 => self.prune().await,
             31 => self.restart().await,
             32 => self.send().await,
+            33..=34 => self.lend().await,
             _ => {
                 let by = self.dice.days(1, 2);
                 self.pass(by).await;
@@ -387,6 +390,12 @@ impl Walk<'_> {
             _ => Verdict::HandBack,
         };
         self.expect_settle(&held, verdict).await;
+    }
+
+    async fn lend(&mut self) {
+        let Some(held) = self.some_lease() else { return };
+        let until = self.dice.days(1, 3);
+        self.expect_lend(&held, until).await;
     }
 
     async fn reap(&mut self) {

@@ -88,6 +88,9 @@ impl Known {
                 EventKind::Claimed => self.progress = None,
                 // What went wrong before it went right is told by its events.
                 EventKind::Succeeded => (self.failure, self.finished_at) = (None, Some(now)),
+                EventKind::Retrying if matches!(step, Step::Reap { .. }) => {
+                    self.failure = Some(("completion-overdue".into(), before.attempt));
+                }
                 EventKind::Lost => self.failure = Some(("worker-lost".into(), before.attempt)),
                 EventKind::Redriven => self.finished_at = None,
                 end if end.is_terminal() => self.finished_at = Some(now),
@@ -111,7 +114,12 @@ impl Known {
             }
             Step::Claim { .. } | Step::Expire | Step::Reap { .. } if ended(State::Failed) => {
                 let spent = before.state() == State::Running && before.attempt >= before.attempts_max;
-                let code = if spent { "worker-lost" } else { "deadline-passed" };
+                let lent = matches!(&before.status, Status::Running { holder, .. } if holder.is_service());
+                let code = match (spent, step) {
+                    (true, Step::Reap { .. }) if lent => "completion-overdue",
+                    (true, _) => "worker-lost",
+                    (false, _) => "deadline-passed",
+                };
                 self.failure = Some((code.into(), before.attempt));
             }
             _ => {}

@@ -104,6 +104,18 @@ impl Walk<'_> {
         self.look_at(held.known).await;
     }
 
+    pub(in crate::stores::walk) async fn expect_lend(&mut self, held: &Held, until: Duration) {
+        let answer = self.store.lend(&held.lease, until).await;
+        self.log
+            .push(format!("lend job {} with {:?} for {until:?} => {answer:?}", held.known, held.lease.token));
+        let expected = self.fenced(held, &Step::Lend { token: held.lease.token, until });
+        if expected.is_ok() {
+            self.met.insert("lend");
+        }
+        Self::assert_fenced(answer, &expected);
+        self.look_at(held.known).await;
+    }
+
     pub(in crate::stores::walk) async fn expect_settle(&mut self, held: &Held, verdict: Verdict) {
         let output = Output::Inline(json!({ "by": held.lease.epoch }));
         let settlement =

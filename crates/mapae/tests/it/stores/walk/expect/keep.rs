@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Lane};
 use mapae::job::{State, Status, Step};
 use mapae::store::contract::{DOUBLINGS_MAX, Retention, RingPlan};
@@ -105,7 +106,8 @@ impl Walk<'_> {
         let now = self.now();
         let over = |known: &Known| match &known.life.status {
             Status::Running { holder, until, .. } => {
-                *until <= now || self.workers.iter().all(|w| w.gone || w.member.holder() != holder)
+                let gone = |holder| self.workers.iter().all(|w| w.gone || w.member.holder() != holder);
+                *until <= now || (!holder.is_service() && gone(holder))
             }
             _ => false,
         };
@@ -135,9 +137,17 @@ impl Walk<'_> {
         for place in reaped {
             let known = &mut self.jobs[place];
             let live = matches!(known.life.status, Status::Running { until, .. } if until > now);
-            self.met.insert(if live { "reap of the gone" } else { "reap" });
+            let lent = known.holder().is_some_and(Holder::is_service);
+            self.met.insert(match (lent, live) {
+                (true, _) => "reap of the lent",
+                (false, true) => "reap of the gone",
+                (false, false) => "reap",
+            });
             let backoff = known.new.retry.backoff;
-            let longest = backoff.wait_after_loss(known.life.attempt, 1.0);
+            let longest = match lent {
+                true => backoff.wait(known.life.attempt, 1.0),
+                false => backoff.wait_after_loss(known.life.attempt, 1.0),
+            };
             known.take(&Step::Reap { gone: true, delay: longest }, now).unwrap();
             waits |= known.life.state() == State::Pending && !longest.is_zero();
             self.look_at(place).await;

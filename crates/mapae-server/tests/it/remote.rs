@@ -1,0 +1,630 @@
+//! Work that others do, with the program as it is run: services that answer at once or later, clients that
+//! pull, and a kind that moves between all of them.
+
+use std::collections::VecDeque;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::binary::Server;
+use super::site::{PATIENCE, until};
+
+/// A request as the service got it.
+struct Asked {
+    path: String,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Asked {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
+    }
+}
+
+/// An answer, in the order they are to be given; 202 once there are none left.
+type Answers = Arc<Mutex<VecDeque<(u16, &'static str)>>>;
+
+async fn answer(
+    State((tell, answers)): State<(mpsc::UnboundedSender<Asked>, Answers)>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> axum::response::Response {
+    let answer = answers.lock().unwrap().pop_front().unwrap_or((202, ""));
+    let _ = tell.send(Asked { path: uri.path().to_owned(), headers, body });
+    (StatusCode::from_u16(answer.0).unwrap(), answer.1).into_response()
+}
+
+struct Service {
+    url: String,
+    asked: mpsc::UnboundedReceiver<Asked>,
+    answers: Answers,
+}
+
+impl Service {
+    async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/work", listener.local_addr().unwrap());
+        let (tell, asked) = mpsc::unbounded_channel();
+        let answers = Answers::default();
+        let router = Router::new().fallback(answer).with_state((tell, answers.clone()));
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, asked, answers }
+    }
+
+    fn answer(&self, status: u16, body: &'static str) {
+        self.answers.lock().unwrap().push_back((status, body));
+    }
+
+    async fn asked(&mut self) -> Asked {
+        tokio::time::timeout(PATIENCE, self.asked.recv()).await.expect("the service is asked").unwrap()
+    }
+}
+
+/// A running program with a client.
+struct Site {
+    server: Server,
+    folder: Arc<tempfile::TempDir>,
+    http: reqwest::Client,
+}
+
+impl Site {
+    fn new(configuration: &str) -> Self {
+        Self::on(Arc::new(tempfile::tempdir().unwrap()), configuration)
+    }
+
+    fn on(folder: Arc<tempfile::TempDir>, configuration: &str) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        std::fs::write(folder.path().join("mapae.toml"), configuration).unwrap();
+        let server = Server::dev(folder.path(), &[]);
+        Self { server, folder, http: reqwest::Client::builder().timeout(PATIENCE).build().unwrap() }
+    }
+
+    async fn post(&self, key: Option<&str>, url: &str, body: Value) -> (u16, Value) {
+        let url = if url.starts_with("http") { url.to_owned() } else { format!("{}{url}", self.server.url) };
+        let mut request = self.http.post(url).header("content-type", "application/json");
+        if let Some(key) = key {
+            request = request.bearer_auth(key);
+        }
+        let answer = request.body(body.to_string()).send().await.unwrap();
+        let status = answer.status().as_u16();
+        (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap())
+    }
+
+    async fn admin(&self, url: &str, body: Value) -> (u16, Value) {
+        self.post(Some(&self.server.key), url, body).await
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let request = self.http.get(format!("{}{path}", self.server.url)).bearer_auth(&self.server.key);
+        serde_json::from_str(&request.send().await.unwrap().text().await.unwrap()).unwrap()
+    }
+
+    async fn submit(&self, kind: &str, params: Value) -> String {
+        let (status, job) = self.admin("/v1/jobs", json!({ "kind": kind, "params": params })).await;
+        assert_eq!(status, 202, "{job}");
+        job["id"].as_str().unwrap().to_owned()
+    }
+
+    async fn job(&self, id: &str) -> Value {
+        self.get(&format!("/v1/jobs/{id}")).await
+    }
+
+    async fn job_when(&self, id: &str, state: &str) -> Value {
+        until(&format!("the job is {state}"), || async { self.job(id).await["state"] == state }).await;
+        self.job(id).await
+    }
+
+    async fn lease(&self, key: &str, request: Value) -> Vec<Value> {
+        let (status, answer) = self.post(Some(key), "/v1/leases", request).await;
+        assert_eq!(status, 200, "{answer}");
+        answer["jobs"].as_array().unwrap().clone()
+    }
+
+    fn key(&self, owner: &str, scopes: &str) -> String {
+        let ran =
+            self.server.run(self.folder.path(), &["key", "create", "--owner", owner, "--scopes", scopes]);
+        if ran.code == 0 { ran.out.trim().to_owned() } else { self.local_key(owner, scopes) }
+    }
+
+    fn local_key(&self, owner: &str, scopes: &str) -> String {
+        let made =
+            super::binary::run(self.folder.path(), &["key", "create", "--owner", owner, "--scopes", scopes]);
+        made.ok().trim().to_owned()
+    }
+}
+
+fn handler(kind: &str, url: &str, more: &str) -> String {
+    format!("[handler.\"{kind}\"]\nurl = \"{url}\"\n{more}\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_accepts_a_job_ends_it_later_by_the_address_it_was_given() {
+    let mut service = Service::start().await;
+    let site = Site::new(&handler("work", &service.url, "body = \"raw\""));
+    let id = site.submit("work", json!({ "contextId": 7 })).await;
+    let asked = service.asked().await;
+    assert_eq!(&asked.body[..], b"{\"contextId\":7}");
+    let names = |job: &Value| {
+        let events = job["timeline"].as_array().unwrap().iter();
+        events.map(|event| event["event"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    until("it is handed over", || async { names(&site.job(&id).await).contains(&"handed-over".to_owned()) })
+        .await;
+    let stats = site.get("/v1/stats").await;
+    assert_eq!(stats["workers"]["busy"], 0, "it costs no place: {stats}");
+
+    let callback = asked.header("mapae-callback").to_owned();
+    let progress = callback.replace("/complete?", "/progress?");
+    let told = site.post(None, &progress, json!({ "stage": "embed", "done": 1, "of": 2 })).await;
+    assert_eq!((told.0, &told.1["state"]), (200, &json!("running")), "{told:?}");
+    assert_eq!(site.job(&id).await["progress"]["stage"], "embed");
+
+    // A token that is none changes nothing, and tells nothing of the job.
+    let (address, token) = callback.split_once("?token=").unwrap();
+    let wrong = format!("{address}?token={}", uuid::Uuid::new_v4());
+    let refused = site.post(None, &wrong, json!({ "result": 1 })).await;
+    assert_eq!((refused.0, &refused.1["code"], refused.1.get("detail")), (409, &json!("lease-lost"), None));
+    assert_eq!(site.post(None, address, json!({ "token": token })).await.0, 401);
+    let other = site.key("other", "jobs:work");
+    let foreign = site.post(Some(&other), address, json!({ "token": token })).await;
+    assert_eq!((foreign.0, &foreign.1["code"]), (404, &json!("job-not-found")));
+    assert_eq!(site.job(&id).await["state"], "running");
+
+    let done = json!({ "result": { "keywords": ["a"] } });
+    assert_eq!(site.post(None, &callback, done.clone()).await.1["state"], "succeeded");
+    assert_eq!(
+        site.post(None, &callback, done).await,
+        (200, json!({ "state": "succeeded", "cancel_requested": false }))
+    );
+    let fail = callback.replace("/complete?", "/fail?");
+    let late = site.post(None, &fail, json!({ "code": "changed-my-mind" })).await;
+    assert_eq!((late.0, &late.1["code"]), (409, &json!("lease-lost")));
+    assert_eq!(site.get(&format!("/v1/jobs/{id}/result")).await, json!({ "keywords": ["a"] }));
+    assert_eq!(names(&site.job(&id).await), ["accepted", "claimed", "handed-over", "succeeded"]);
+
+    let deleted = site.http.delete(format!("{}/v1/jobs/{id}", site.server.url)).bearer_auth(&site.server.key);
+    assert_eq!(deleted.send().await.unwrap().status(), 204);
+    let gone = site.post(None, &callback, json!({})).await;
+    assert_eq!((gone.0, &gone.1["code"]), (409, &json!("lease-lost")));
+    let gone = site.admin(address, json!({ "token": token })).await;
+    assert_eq!((gone.0, &gone.1["code"]), (404, &json!("job-not-found")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_tells_no_end_costs_an_attempt_and_its_late_word_counts_for_nothing() {
+    let mut service = Service::start().await;
+    let more = "deadline = \"1s\"\nretry = { attempts = 2, backoff = \"10ms..20ms\" }";
+    let site = Site::new(&handler("work", &service.url, more));
+    let id = site.submit("work", json!({})).await;
+    let first = service.asked().await;
+    let second = service.asked().await;
+    assert_eq!((first.header("mapae-attempt"), second.header("mapae-attempt")), ("1", "2"));
+    assert_eq!(first.header("idempotency-key"), second.header("idempotency-key"));
+    let late = site.post(None, first.header("mapae-callback"), json!({ "result": 1 })).await;
+    assert_eq!((late.0, &late.1["code"]), (409, &json!("lease-lost")), "while the second is on its way");
+    let job = site.job_when(&id, "failed").await;
+    let failure = &job["failure"];
+    assert_eq!((&failure["code"], &failure["class"]), (&json!("completion-overdue"), &json!("timeout")));
+    let later = site.post(None, second.header("mapae-callback"), json!({ "result": 1 })).await;
+    assert_eq!(later.0, 409);
+    assert_eq!(site.job(&id).await["state"], "failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_does_not_run_again_what_a_service_has() {
+    let mut service = Service::start().await;
+    let configuration = handler("work", &service.url, "retry = { attempts = 3, backoff = \"10ms..20ms\" }");
+    let site = Site::new(&configuration);
+    let mut ids = Vec::new();
+    let mut callbacks = Vec::new();
+    for _ in 0..8 {
+        ids.push(site.submit("work", json!({})).await);
+        callbacks.push(service.asked().await.header("mapae-callback").to_owned());
+    }
+    for id in &ids {
+        until("it is handed over", || async {
+            site.job(id).await["timeline"].as_array().unwrap().len() == 3
+        })
+        .await;
+    }
+    let folder = site.folder.clone();
+    drop(site); // killed
+    let site = Site::on(folder, &configuration);
+    let last = site.submit("work", json!({})).await;
+    assert_eq!(service.asked().await.header("mapae-job"), last, "nothing else is asked for again");
+    for callback in callbacks {
+        let path = callback.split_once("/v1").unwrap().1;
+        assert_eq!(site.post(None, &format!("/v1{path}"), json!({})).await.1["state"], "succeeded");
+    }
+    for id in ids {
+        let job = site.job(&id).await;
+        assert_eq!((&job["state"], &job["attempt"]), (&json!("succeeded"), &json!(1)));
+    }
+    assert!(service.asked.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_status_means_what_the_table_says_and_a_redirect_is_not_followed() {
+    let mut service = Service::start().await;
+    let more = "accepted = []\nretry = { attempts = 1, backoff = \"10ms..20ms\" }";
+    let site = Site::new(&handler("work", &service.url, more));
+    for (status, body, state, code) in [
+        (200, "{\"a\":1}", "succeeded", None),
+        (201, "", "succeeded", None),
+        (200, "<html>", "failed", Some("service-answer-not-json")),
+        (202, "", "failed", Some("service-answered-later")),
+        (307, "", "failed", Some("service-refused")),
+        (400, "", "failed", Some("service-refused")),
+        (409, "{\"code\":\"stale\"}", "stale", Some("service-stale")),
+        (409, "{\"type\":\"https://x/problems/stale\"}", "stale", Some("service-stale")),
+        (409, "{}", "failed", Some("service-refused")),
+        (410, "", "stale", Some("service-gone")),
+        (429, "", "failed", Some("service-busy")),
+        (500, "", "failed", Some("service-failed")),
+    ] {
+        service.answer(status, body);
+        let id = site.submit("work", json!({})).await;
+        assert_eq!(service.asked().await.path, "/work");
+        let job = site.job_when(&id, state).await;
+        assert_eq!(job["failure"]["code"].as_str(), code, "{status} {body}");
+    }
+    assert!(service.asked.try_recv().is_err(), "each was asked once");
+}
+
+/// By a program that knows nothing of ours.
+fn hmac_by_openssl(secret: &[u8], text: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let key: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut openssl = Command::new("openssl")
+        .args(["dgst", "-sha256", "-mac", "HMAC", "-macopt", &format!("hexkey:{key}"), "-binary"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("openssl is there");
+    openssl.stdin.take().unwrap().write_all(text).unwrap();
+    let made = openssl.wait_with_output().unwrap();
+    assert!(made.status.success());
+    made.stdout
+}
+
+const SECRETS: [&str; 2] = ["C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"];
+
+fn signatures(id: &str, at: &str, body: &[u8]) -> Vec<String> {
+    use base64::Engine;
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let text = [format!("{id}.{at}.").as_bytes(), body].concat();
+    SECRETS
+        .iter()
+        .map(|secret| hmac_by_openssl(&base64.decode(secret).unwrap(), &text))
+        .map(|made| format!("v1,{}", base64.encode(made)))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_signed_with_every_secret_as_another_program_would_sign_them() {
+    let mut service = Service::start().await;
+    let secret = format!("secret = [\"whsec_{}\", \"whsec_{}\"]", SECRETS[0], SECRETS[1]);
+    let site = Site::new(&handler("work", &service.url, &secret));
+    service.answer(503, "");
+    site.submit("work", json!({ "text": "한글 \"quoted\"" })).await;
+    let first = service.asked().await;
+    let (id, at) = (first.header("webhook-id"), first.header("webhook-timestamp"));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    assert!(now.abs_diff(at.parse().unwrap()) < 60, "{at}");
+    assert_eq!(first.header("webhook-signature"), signatures(id, at, &first.body).join(" "));
+    assert_ne!(first.header("webhook-signature"), signatures(id, at, b"tampered").join(" "));
+    for header in ["mapae-job", "mapae-deadline", "idempotency-key"] {
+        assert!(!first.header(header).is_empty(), "{header}");
+    }
+    let again = service.asked().await;
+    assert_ne!(again.header("webhook-id"), id, "each call has its own id");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_in_the_services_own_words_ends_the_job_of_its_key() {
+    let mut service = Service::start().await;
+    let more = format!(
+        "body = \"raw\"\nsecret = \"whsec_{}\"\nretry = {{ attempts = 1, backoff = \"10ms..20ms\" }}\n\
+         [handler.\"context.process\".complete]\nkey = \"params.contextId\"\n\
+         callback = {{ path = \"/hooks/context-done\", key = \"$.contextId\", status = \"$.status\", \
+         done = [\"DONE\"], failed = [\"FAILED\"] }}",
+        SECRETS[0]
+    );
+    let site = Site::new(&handler("context.process", &service.url, &more));
+    let mut ids = Vec::new();
+    for number in 0..4 {
+        ids.push(site.submit("context.process", json!({ "contextId": number })).await);
+        service.asked().await;
+    }
+    let hook = "/hooks/context-done";
+    let body =
+        |number: u64, status: &str| json!({ "contextId": number, "status": status, "keywords": ["k"] });
+
+    // Nobody is believed without a key or a signature.
+    assert_eq!(site.post(None, hook, body(0, "DONE")).await.0, 401);
+    let reader = site.key("default", "jobs:read");
+    assert_eq!(site.post(Some(&reader), hook, body(0, "DONE")).await.0, 403);
+    let text = body(0, "DONE").to_string();
+    let at =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs().to_string();
+    let send = async |signature: &str| {
+        let request = site.http.post(format!("{}{hook}", site.server.url)).header("webhook-id", "m-1");
+        let request = request.header("webhook-timestamp", &at).header("webhook-signature", signature);
+        request.header("content-type", "application/json").body(text.clone()).send().await.unwrap()
+    };
+    let signed = signatures("m-1", &at, text.as_bytes());
+    assert_eq!(send(&signed[1]).await.status(), 401, "the secret of another");
+    assert_eq!(site.job(&ids[0]).await["state"], "running");
+    assert_eq!(send(&signed[0]).await.status(), 200);
+    assert_eq!(site.job(&ids[0]).await["state"], "succeeded");
+    assert_eq!(site.get(&format!("/v1/jobs/{}/result", ids[0])).await["keywords"], json!(["k"]));
+    let twice = send(&signed[0]).await;
+    assert_eq!(twice.status(), 409, "told twice it finds no job that waits");
+
+    // A key ends its owner's jobs.
+    let worker = site.key("default", "jobs:work");
+    let other = site.key("other", "jobs:work");
+    assert_eq!(site.post(Some(&other), hook, body(1, "DONE")).await.0, 409);
+    assert_eq!(
+        site.post(Some(&worker), hook, body(1, "RUNNING")).await,
+        (200, json!({ "job": null, "state": null }))
+    );
+    assert_eq!(site.job(&ids[1]).await["state"], "running");
+    assert_eq!(site.post(Some(&worker), hook, body(1, "DONE")).await.1["job"], json!(ids[1]));
+    assert_eq!(site.post(Some(&worker), hook, body(2, "FAILED")).await.1["state"], "failed");
+    assert_eq!(site.job(&ids[2]).await["failure"]["code"], "service-told-failure");
+    assert_eq!(site.post(Some(&worker), hook, json!({ "status": "DONE" })).await.0, 422);
+    assert_eq!(site.post(Some(&worker), "/hooks/other", body(3, "DONE")).await.0, 404);
+    assert_eq!(site.job(&ids[3]).await["state"], "running");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_tells_nobody_is_asked() {
+    let mut service = Service::start().await;
+    let base = service.url.strip_suffix("/work").unwrap();
+    let more = format!(
+        "retry = {{ attempts = 1, backoff = \"10ms..20ms\" }}\n[handler.work.complete]\nkey = \"params.id\"\n\
+         probe = {{ url = \"{base}/state/{{key}}\", status = \"$.state\", every = \"100ms\" }}"
+    );
+    for (status, body) in [
+        (202, ""),
+        (404, ""),
+        (200, "{\"state\":\"RUNNING\"}"),
+        (302, ""),
+        (200, "{\"state\":\"DONE\",\"n\":1}"),
+    ] {
+        service.answer(status, body);
+    }
+    let site = Site::new(&handler("work", &service.url, &more));
+    let id = site.submit("work", json!({ "id": "a/b c" })).await;
+    site.job_when(&id, "succeeded").await;
+    assert_eq!(site.get(&format!("/v1/jobs/{id}/result")).await["n"], 1);
+    assert_eq!(service.asked().await.path, "/work");
+    for _ in 0..4 {
+        assert_eq!(service.asked().await.path, "/state/a%2Fb%20c");
+    }
+    service.answer(202, "");
+    service.answer(200, "{\"state\":\"FAILED\"}");
+    let id = site.submit("work", json!({ "id": 8 })).await;
+    assert_eq!(site.job_when(&id, "failed").await["failure"]["code"], "service-told-failure");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_is_down_is_left_alone_and_jobs_wait_without_using_attempts() {
+    let mut service = Service::start().await;
+    let more = "concurrent = 1\nretry = { attempts = 1, backoff = \"10ms..20ms\" }";
+    let site = Site::new(&handler("work", &service.url, more));
+    let mut failed = Vec::new();
+    for _ in 0..5 {
+        service.answer(500, "");
+        let id = site.submit("work", json!({})).await;
+        site.job_when(&id, "failed").await;
+        service.asked().await;
+        failed.push(id);
+    }
+    // It is open now, for five seconds at first.
+    service.answer(200, "{}");
+    let waiting = site.submit("work", json!({})).await;
+    until("it is told why it waits", || async {
+        let job = site.job(&waiting).await;
+        let told = job["why_waiting"].as_str().unwrap_or_default().contains("service-resting");
+        told || job["state"] == "succeeded"
+    })
+    .await;
+    let job = site.job_when(&waiting, "succeeded").await;
+    assert_eq!(job["attempt"], 1, "{job}");
+    service.asked().await;
+    assert!(service.asked.try_recv().is_err(), "nobody was asked meanwhile");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_leases_keeps_and_ends_jobs_over_http() {
+    let site = Site::new("");
+    let key = site.key("acme", "jobs:work");
+    let writer = site.key("acme", "jobs:write,jobs:read");
+    let foreign = site.submit("embed", json!({ "of": "default" })).await;
+    let nothing = site.lease(&key, json!({ "worker": "c", "kinds": ["embed"], "max": 10 })).await;
+    assert_eq!(nothing, Vec::<Value>::new(), "another owner's");
+
+    // A client that waits is woken by what is submitted.
+    let request = json!({ "worker": "c", "kinds": ["embed"], "max": 10, "wait": "60s", "lease": 30 });
+    let began = std::time::Instant::now();
+    let (held, submitted) = tokio::join!(site.lease(&key, request), async {
+        site.post(Some(&writer), "/v1/jobs", json!({ "kind": "embed", "params": { "n": 1 } })).await
+    });
+    assert!(began.elapsed() < Duration::from_secs(45));
+    let [leased] = &held[..] else { panic!("{held:?}") };
+    let id = submitted.1["id"].as_str().unwrap();
+    assert_eq!(
+        (&leased["id"], &leased["params"], &leased["attempt"]),
+        (&json!(id), &json!({ "n": 1 }), &json!(1))
+    );
+    let at = |verb: &str| format!("/v1/leases/{id}/{verb}");
+    let token = &leased["token"];
+    let (status, beat) =
+        site.post(Some(&key), &at("heartbeat"), json!({ "token": token, "lease": "60s" })).await;
+    assert_eq!((status, beat), (200, json!({ "state": "running", "cancel_requested": false })));
+    let stage = json!({ "token": token, "stage": "parse", "output": { "pages": 3 }, "seconds": 0.5 });
+    assert_eq!(site.post(Some(&key), &at("checkpoint"), stage).await.0, 200);
+    let back = site.post(Some(&key), &at("release"), json!({ "token": token })).await;
+    assert_eq!(back.1["state"], "pending");
+    let refused = site.post(Some(&key), &at("heartbeat"), json!({ "token": token })).await;
+    assert_eq!((refused.0, &refused.1["code"]), (409, &json!("lease-lost")));
+
+    let held = site.lease(&key, json!({ "worker": "c", "kinds": ["embed"], "wait": 60 })).await;
+    assert_eq!(held[0]["attempt"], 1, "given back, no attempt used");
+    assert_eq!(held[0]["checkpoints"], json!({ "parse": { "pages": 3 } }));
+    site.admin(&format!("/v1/jobs/{id}/cancel"), json!({})).await;
+    let beat = site.post(Some(&key), &at("heartbeat"), json!({ "token": held[0]["token"] })).await;
+    assert_eq!(beat.1["cancel_requested"], true);
+    let done =
+        site.post(Some(&key), &at("complete"), json!({ "token": held[0]["token"], "result": 1 })).await;
+    assert_eq!(done.1["state"], "cancelled");
+
+    let workers = site.get("/v1/workers").await;
+    assert!(workers.to_string().contains("pull:c"), "{workers}");
+    assert!(
+        site.job(&foreign).await["why_waiting"].as_str().unwrap().contains("ahead")
+            || site.job(&foreign).await["state"] == "pending"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_vanishes_is_reaped_and_its_word_counts_no_more() {
+    let site = Site::new("[kind.embed]\nattempts = 2\nbackoff = \"10ms..20ms\"\n");
+    let key = site.server.key.clone();
+    let id = site.submit("embed", json!({})).await;
+    let request = json!({ "worker": "c", "kinds": ["embed"], "wait": 60, "lease": 1 });
+    let first = site.lease(&key, request.clone()).await;
+    let second = site.lease(&key, request.clone()).await;
+    assert_eq!((&first[0]["attempt"], &second[0]["attempt"]), (&json!(1), &json!(2)));
+    let complete = json!({ "token": first[0]["token"], "result": "zombie" });
+    let refused = site.admin(&format!("/v1/leases/{id}/complete"), complete).await;
+    assert_eq!((refused.0, &refused.1["code"]), (409, &json!("lease-lost")));
+    let job = site.job_when(&id, "failed").await;
+    assert_eq!(job["failure"]["code"], "worker-lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_reports_go_in_one_call_and_each_has_its_answer() {
+    let site = Site::new("");
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(site.submit("embed", json!({})).await);
+    }
+    let mut held = Vec::new();
+    while held.len() < 3 {
+        held.extend(
+            site.lease(&site.server.key, json!({ "worker": "c", "kinds": ["embed"], "max": 10, "wait": 60 }))
+                .await,
+        );
+    }
+    let item = |place: usize, verb: &str, more: Value| {
+        let mut item = json!({ "job": held[place]["id"], "token": held[place]["token"], "do": verb });
+        item.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        item
+    };
+    let items = [
+        item(0, "complete", json!({ "result": [1] })),
+        item(1, "fail", json!({ "code": "broken", "class": "terminal", "message": "It is broken." })),
+        item(2, "heartbeat", json!({})),
+        item(2, "fail", json!({ "token": uuid::Uuid::new_v4() })),
+        item(2, "dance", json!({})),
+    ];
+    let (status, answer) = site.admin("/v1/leases/batch", json!({ "items": items })).await;
+    assert_eq!(status, 200, "{answer}");
+    let told: Vec<_> = answer["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| {
+            (item["status"].as_u64().unwrap(), item["state"].as_str().or(item["code"].as_str()).unwrap())
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [(200, "succeeded"), (200, "failed"), (200, "running"), (409, "lease-lost"), (422, "body-invalid")]
+    );
+    assert_eq!(site.job(held[1]["id"].as_str().unwrap()).await["failure"]["code"], "broken");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_moves_between_all_who_may_do_it_by_configuration_alone() {
+    let kind = "context.process";
+    let mut service = Service::start().await;
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let worker = |kinds: &str| format!("[worker]\nkinds = {kinds}\n");
+    let push = |more: &str| worker("[\"*\"]") + &handler(kind, &service.url, more);
+    let nobody = worker("[\"nothing\"]");
+    let params = json!({ "text": "Relays carry the commission from post to post." });
+    let mut ids: Vec<String> = Vec::new();
+
+    // Each time with jobs that were accepted, or are on their way, under what was before.
+    let site = Site::on(folder.clone(), &nobody);
+    ids.push(site.submit(kind, params.clone()).await);
+    drop(site);
+
+    // In this process.
+    let site = Site::on(folder.clone(), &worker("[\"*\"]"));
+    ids.push(site.submit(kind, params.clone()).await);
+    for id in &ids {
+        site.job_when(id, "succeeded").await;
+    }
+    drop(site);
+    let site = Site::on(folder.clone(), &nobody);
+    ids.push(site.submit(kind, params.clone()).await);
+    drop(site);
+
+    // By a service that answers at once.
+    (0..2).for_each(|_| service.answer(200, "{\"by\":\"push\"}"));
+    let configuration = push("");
+    let site = Site::on(folder.clone(), &configuration);
+    ids.push(site.submit(kind, params.clone()).await);
+    for id in &ids[2..] {
+        site.job_when(id, "succeeded").await;
+        assert_eq!(site.get(&format!("/v1/jobs/{id}/result")).await["by"], "push");
+        service.asked().await;
+    }
+
+    // By the same that now answers later, and has two of them while nobody works here any more.
+    for _ in 0..2 {
+        ids.push(site.submit(kind, params.clone()).await);
+    }
+    let later = [service.asked().await, service.asked().await];
+    for id in &ids[4..] {
+        until("it is handed over", || async {
+            site.job(id).await["timeline"].as_array().unwrap().len() == 3
+        })
+        .await;
+    }
+    drop(site);
+
+    // By whoever asks for it.
+    let site = Site::on(folder, &nobody);
+    ids.push(site.submit(kind, params).await);
+    let held =
+        site.lease(&site.server.key, json!({ "worker": "c", "kinds": [kind], "max": 10, "wait": 60 })).await;
+    let [held] = &held[..] else { panic!("only what nobody has: {held:?}") };
+    assert_eq!(held["id"], json!(ids[6]));
+    let complete = json!({ "token": held["token"], "result": { "by": "pull" } });
+    assert_eq!(site.admin(&format!("/v1/leases/{}/complete", ids[6]), complete).await.0, 200);
+    for asked in later {
+        let path = asked.header("mapae-callback").split_once("/v1").unwrap().1.to_owned();
+        assert_eq!(site.post(None, &format!("/v1{path}"), json!({ "result": { "by": "202" } })).await.0, 200);
+    }
+    for id in &ids {
+        let job = site.job(id).await;
+        assert_eq!((&job["state"], &job["attempt"]), (&json!("succeeded"), &json!(1)), "{job}");
+    }
+    assert!(service.asked.try_recv().is_err());
+}
