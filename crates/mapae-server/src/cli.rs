@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, resources, serve, shell, submit,
-    tables, work, workers,
+    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, resources, serve,
+    shell, submit, tables, work, workers,
 };
 use crate::global::Global;
 use crate::output::say;

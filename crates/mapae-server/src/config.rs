@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use mapae::handler::http::Body;
 use mapae::job::lease::Timing;
-use mapae::job::name::Kind;
 use mapae::job::limit::{self, Limit, Rate};
+use mapae::job::name::Kind;
 use mapae::job::resource::{Amounts, Needs};
 use mapae::job::retry::RetryPolicy;
 use mapae::store::contract::Retention;

@@ -80,9 +80,13 @@ fn at_a_gate(stop: &Stop, limit: &Limit, now: Timestamp) -> String {
         (Gate::Kind(_), Some(rate)) => {
             format!("Jobs of the kind {kind} start at {rate}: the next one not before {until}.")
         }
-        (Gate::Kind(_), None) => format!("The kind {kind} is at its limit: {places} of its jobs run at a time."),
+        (Gate::Kind(_), None) => {
+            format!("The kind {kind} is at its limit: {places} of its jobs run at a time.")
+        }
         (Gate::Resource(name), Some(rate)) => {
-            format!("It waits for the resource {name}, which may be begun to be used at {rate}: not before {until}.")
+            format!(
+                "It waits for the resource {name}, which may be begun to be used at {rate}: not before {until}."
+            )
         }
         (Gate::Resource(name), None) => {
             format!("It waits for the resource {name}, of which there are {places} over all workers.")
@@ -153,10 +157,7 @@ mod tests {
         let at = |gate, paced| {
             let kind = job.kind.clone();
             let stop = Stop { gate, paced, ..Stop::asked(kind, Duration::from_secs(6)) };
-            let limit = Limit {
-                concurrent: Some(2),
-                rate: Some(Rate::new(10, Duration::from_secs(60))),
-            };
+            let limit = Limit { concurrent: Some(2), rate: Some(Rate::new(10, Duration::from_secs(60))) };
             Facts { stop: Some((Stop { asked: false, ..stop }, limit)), ahead: 3, ..idle.clone() }
         };
         let cases = [
@@ -194,7 +195,9 @@ mod tests {
             (
                 &job,
                 at(Gate::Owner(job.kind.clone()), true),
-                Some("Its owner may start 10/min jobs of the kind mail: the next one not before 2026-11-30T00:53:26.000Z."),
+                Some(
+                    "Its owner may start 10/min jobs of the kind mail: the next one not before 2026-11-30T00:53:26.000Z.",
+                ),
             ),
             (
                 &job,
@@ -207,7 +210,9 @@ mod tests {
                     stop: Some((Stop::asked(job.kind.clone(), Duration::from_secs(6)), Limit::default())),
                     ..idle.clone()
                 },
-                Some("A service asked to be left alone: no job of the kind mail starts before 2026-11-30T00:53:26.000Z."),
+                Some(
+                    "A service asked to be left alone: no job of the kind mail starts before 2026-11-30T00:53:26.000Z.",
+                ),
             ),
             (&job, Facts { ahead: 3, ..idle.clone() }, Some("A backlog of 3 jobs is ahead of it.")),
             (&job, Facts { ahead: 1000, ..idle }, Some("A backlog of 1000 jobs or more is ahead of it.")),

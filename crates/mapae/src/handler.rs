@@ -120,11 +120,7 @@ impl KindPlan {
 
 impl Default for KindPlan {
     fn default() -> Self {
-        Self {
-            retry: RetryPolicy::default(),
-            timeout: Duration::from_secs(30 * 60),
-            needs: Needs::default(),
-        }
+        Self { retry: RetryPolicy::default(), timeout: Duration::from_secs(30 * 60), needs: Needs::default() }
     }
 }
 

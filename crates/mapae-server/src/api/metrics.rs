@@ -40,7 +40,11 @@ const TIMINGS: &[(&str, &[&str], &str)] = &[
     ("mapae_job_wait_seconds", &["kind"], "From due to started."),
     ("mapae_job_run_seconds", &["kind"], "From started to settled."),
     ("mapae_stage_seconds", &["kind", "stage"], "One stage of a job."),
-    ("mapae_resource_wait_seconds", &["resource"], "How long jobs that were due waited for a resource, or for a limit of their kind."),
+    (
+        "mapae_resource_wait_seconds",
+        &["resource"],
+        "How long jobs that were due waited for a resource, or for a limit of their kind.",
+    ),
 ];
 
 /// Metrics of this process and gauges of the runtime.
@@ -146,7 +150,11 @@ fn resources(runtime: &Runtime, page: &mut Page, gates: &[GateRow]) {
     let global = runtime.limits.resources();
     let global = global.filter_map(|(name, limit)| Some(("global", name, in_use(name), limit.concurrent?)));
     let all: Vec<_> = own.chain(global).collect();
-    page.head("mapae_resource_in_use", "gauge", "What running jobs hold of a resource: in this process, or over all.");
+    page.head(
+        "mapae_resource_in_use",
+        "gauge",
+        "What running jobs hold of a resource: in this process, or over all.",
+    );
     for (scope, name, used, _) in &all {
         page.line("mapae_resource_in_use", &[("resource", name), ("scope", scope)], *used as f64);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use mapae::handler::http::Body;
 use mapae::job::lease::Timing;
-use mapae::job::name::Kind;
 use mapae::job::limit::Limit;
+use mapae::job::name::Kind;
 use mapae::job::resource::Needs;
 use mapae::job::retry::RetryPolicy;
 use mapae::store::contract::Retention;
@@ -16,9 +16,9 @@ use toml::Value;
 use super::error::ConfigError;
 use super::key;
 use super::layer::{Setting, Settings, default_value};
+use super::nearest::nearest;
 use super::secret::Address;
 use super::value;
-use super::nearest::nearest;
 use super::{
     Broker, Config, Handler, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern, Resource, Worker,
 };
@@ -118,7 +118,8 @@ impl Reader<'_> {
                 rate: self.optional(at("rate"), value::rate),
             };
             let known = self.names_known(&at("per_owner"), &["concurrent", "rate", "burst"]);
-            let per_owner = known.then(|| self.optional(at("per_owner"), limit)).flatten().unwrap_or_default();
+            let per_owner =
+                known.then(|| self.optional(at("per_owner"), limit)).flatten().unwrap_or_default();
             let retry = RetryPolicy { attempts, backoff };
             kinds.insert(kind, KindSettings { retry, timeout, needs, whole, per_owner });
         }

@@ -190,7 +190,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_a_number_in_a_time() {
-        let read = |text: &str| rate(&Value::String(text.into())).map(|rate| (rate.starts, rate.per.as_secs()));
+        let read =
+            |text: &str| rate(&Value::String(text.into())).map(|rate| (rate.starts, rate.per.as_secs()));
         let cases = [
             ("300/min", Some((300, 60))),
             ("10 / s", Some((10, 1))),

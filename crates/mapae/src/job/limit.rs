@@ -201,7 +201,9 @@ impl Limits {
         Some(EachOwner {
             gate: Gate::Owner(kind.clone()),
             places: limit.concurrent.map_or(burst, |all| all.saturating_mul(2)),
-            spare: limit.rate.map_or(Duration::ZERO, |rate| Duration::from_micros(rate.interval() * (burst - 1))),
+            spare: limit
+                .rate
+                .map_or(Duration::ZERO, |rate| Duration::from_micros(rate.interval() * (burst - 1))),
         })
     }
 
@@ -310,7 +312,13 @@ impl Ledger {
     }
 
     /// The job may start, with these shares of what is counted, or it waits for the first gate that is closed to it.
-    pub fn admit(&mut self, kind: &Kind, tolls: &[Toll], owner: &Owner, bytes: u64) -> Result<Vec<Share>, Stop> {
+    pub fn admit(
+        &mut self,
+        kind: &Kind,
+        tolls: &[Toll],
+        owner: &Owner,
+        bytes: u64,
+    ) -> Result<Vec<Share>, Stop> {
         let mut shares = Vec::with_capacity(tolls.len());
         for toll in tolls {
             let whose = matches!(toll.gate, Gate::Owner(_)).then(|| owner.clone());
@@ -419,14 +427,20 @@ mod tests {
         let second = rate.after(Some(first), at(0));
         assert_eq!((rate.left(Some(second), at(0)), rate.wait(Some(second), at(0)).as_millis()), (0, 1000));
         assert_eq!((rate.left(Some(second), at(999)), rate.wait(Some(second), at(999)).as_millis()), (0, 1));
-        assert_eq!((rate.left(Some(second), at(1000)), rate.wait(Some(second), at(1000)).as_millis()), (1, 0));
+        assert_eq!(
+            (rate.left(Some(second), at(1000)), rate.wait(Some(second), at(1000)).as_millis()),
+            (1, 0)
+        );
         assert_eq!(rate.left(Some(second), at(60_000)), 2, "a long pause saves up the burst and no more");
     }
 
     #[test]
     fn rates_have_sane_bursts() {
         let burst = |starts, seconds| Rate::new(starts, Duration::from_secs(seconds)).burst;
-        assert_eq!([burst(1, 3600), burst(2, 60), burst(300, 60), burst(10, 1), burst(1000, 1)], [1, 1, 5, 1, 100]);
+        assert_eq!(
+            [burst(1, 3600), burst(2, 60), burst(300, 60), burst(10, 1), burst(1000, 1)],
+            [1, 1, 5, 1, 100]
+        );
     }
 
     #[test]
@@ -467,7 +481,10 @@ mod tests {
         let tolls = limits.tolls(&analyze, &[]);
         let mut ledger = ledger();
         let mut ask = |name: &str| {
-            ledger.admit(&analyze, &tolls, &owner(name), 0).map_err(|stop| (stop.gate, stop.owner)).map(|_| ())
+            ledger
+                .admit(&analyze, &tolls, &owner(name), 0)
+                .map_err(|stop| (stop.gate, stop.owner))
+                .map(|_| ())
         };
         assert_eq!(ask("a"), Ok(()));
         assert_eq!(ask("a"), Err((Gate::Owner(analyze.clone()), Some(owner("a")))));
@@ -483,7 +500,8 @@ mod tests {
         limits.need(large.clone(), [("memory", Need { base: 10, per_byte: 2 })].into_iter().collect());
         let tolls = limits.tolls(&large, &[]);
         let mut ledger = ledger();
-        let mut ask = |bytes| ledger.admit(&large, &tolls, &owner("a"), bytes).map(|shares| shares[0].amount).ok();
+        let mut ask =
+            |bytes| ledger.admit(&large, &tolls, &owner("a"), bytes).map(|shares| shares[0].amount).ok();
         assert_eq!((ask(1_000_000), ask(1)), (Some(100), None));
     }
 
@@ -495,7 +513,9 @@ mod tests {
         let shut = Account { shut_until: Some(at(500)), ..Account::default() };
         let accounts = HashMap::from([((Gate::Kind(ai.clone()), None), shut)]);
         let ask = |now| {
-            Ledger::new(now, accounts.clone(), &[]).admit(&ai, &limits.tolls(&ai, &[]), &owner("a"), 0).map_err(|stop| stop.again)
+            Ledger::new(now, accounts.clone(), &[])
+                .admit(&ai, &limits.tolls(&ai, &[]), &owner("a"), 0)
+                .map_err(|stop| stop.again)
         };
         assert_eq!(ask(at(200)).unwrap_err(), Duration::from_millis(300));
         assert!(ask(at(500)).is_ok());

@@ -31,7 +31,8 @@ pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord,
 pub use self::gate::{GateRow, Gates};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
 pub use self::run::{
-    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, WorkerReport,
+    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
+    WorkerReport,
 };
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
 pub use self::view::{EventFilter, JobFilter, LaneStats, Page, Stats, View, WorkerRow};

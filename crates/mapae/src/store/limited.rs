@@ -108,14 +108,11 @@ pub(super) struct Taken {
 }
 
 /// What was really claimed takes: each job's shares, and how the paces go on.
-pub(super) fn book(
-    claimed: &[(&Candidate, Uuid)],
-    tolls: &Tolls,
-    mut ledger: Ledger,
-) -> Taken {
+pub(super) fn book(claimed: &[(&Candidate, Uuid)], tolls: &Tolls, mut ledger: Ledger) -> Taken {
     let mut shares = Vec::new();
     for (candidate, token) in claimed {
-        let taken = ledger.admit(&candidate.kind, tolls.get(&candidate.kind), &candidate.owner, candidate.bytes);
+        let taken =
+            ledger.admit(&candidate.kind, tolls.get(&candidate.kind), &candidate.owner, candidate.bytes);
         // Fewer than were chosen, in the same order: what was let through together is let through again.
         shares.extend(taken.into_iter().flatten().map(|share| (candidate.id, *token, share)));
     }

@@ -47,7 +47,14 @@ pub struct Permit {
 
 impl Slots {
     pub fn new(slots: usize, capacity: Amounts, rates: BTreeMap<String, Rate>) -> Self {
-        let inner = Inner { slots, capacity, rates, began: Instant::now(), used: Mutex::default(), freed: Notify::new() };
+        let inner = Inner {
+            slots,
+            capacity,
+            rates,
+            began: Instant::now(),
+            used: Mutex::default(),
+            freed: Notify::new(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -123,7 +130,10 @@ impl Slots {
 
     /// What would need more than there is takes all of it, and so runs alone.
     fn at_most_all(&self, needs: &Amounts) -> Amounts {
-        needs.iter().map(|(name, need)| (name, self.inner.capacity.get(name).map_or(need, |all| need.min(all)))).collect()
+        needs
+            .iter()
+            .map(|(name, need)| (name, self.inner.capacity.get(name).map_or(need, |all| need.min(all))))
+            .collect()
     }
 
     /// Returns once something was given back since the last call.

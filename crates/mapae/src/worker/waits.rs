@@ -77,7 +77,8 @@ impl Waits {
     /// Whether asking for such a job would be in vain.
     pub(super) fn holds(&self, kind: &Kind, owner: &Owner) -> bool {
         let state = self.lock();
-        let until = |owner| state.later.get(&(kind.clone(), owner)).is_some_and(|until| *until > Instant::now());
+        let until =
+            |owner| state.later.get(&(kind.clone(), owner)).is_some_and(|until| *until > Instant::now());
         until(None) || until(Some(owner.clone()))
     }
 

@@ -213,7 +213,10 @@ async fn a_retry_after_holds_for_every_worker_and_uses_no_attempt() {
         site.ended(plain).await;
         let ended = site.ended(two).await;
         let asked_at = put_off.due_at;
-        assert!(ended.started_at.unwrap() + Duration::from_millis(500) >= asked_at, "it started before its time");
+        assert!(
+            ended.started_at.unwrap() + Duration::from_millis(500) >= asked_at,
+            "it started before its time"
+        );
         assert_eq!(site.ended(one).await.state, State::Succeeded);
         told.drain().await;
         unaware.drain().await;
@@ -234,9 +237,7 @@ async fn an_owner_with_a_great_backlog_keeps_nobody_waiting() {
         let many: Vec<_> = (0..1_100).map(|_| site.submit("ai", json!("many"), |_| {})).collect();
         futures_util::future::join_all(many).await;
         crowd.are(1).await;
-        let few = site
-            .submit("ai", json!("few"), |job| job.owner = Owner::new("globex").unwrap())
-            .await;
+        let few = site.submit("ai", json!("few"), |job| job.owner = Owner::new("globex").unwrap()).await;
         site.job_when(few, |job| job.state == State::Running).await;
         assert_eq!(crowd.most.load(Ordering::SeqCst), 2, "{}", database.name);
         crowd.go.close();
@@ -253,9 +254,8 @@ async fn jobs_run_beside_each_other_as_far_as_their_sizes_allow() {
         let mut handlers = crowd.handlers("convert");
         handlers.plan_mut(&kind("convert")).unwrap().needs =
             [("memory", Need { base: 10, per_byte: 2 })].into_iter().collect();
-        let worker = site
-            .worker(handlers, |plan| plan.capacity = [("memory", 100)].into_iter().collect())
-            .await;
+        let worker =
+            site.worker(handlers, |plan| plan.capacity = [("memory", 100)].into_iter().collect()).await;
         let submit = async |bytes| {
             let source = Source {
                 name: "a.pdf".into(),

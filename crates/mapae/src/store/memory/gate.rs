@@ -59,7 +59,13 @@ impl Tables {
     }
 
     /// The job, which could start, may pass its gates: its shares hang on `token` from now on.
-    pub(super) fn pass(&mut self, ledger: &mut Ledger, job: JobId, token: Token, room: &[Room]) -> Result<(), Stop> {
+    pub(super) fn pass(
+        &mut self,
+        ledger: &mut Ledger,
+        job: JobId,
+        token: Token,
+        room: &[Room],
+    ) -> Result<(), Stop> {
         let Row { new, .. } = &self.jobs[&job];
         let tolls = self.limits.tolls(&new.kind, room);
         let bytes = new.source.as_ref().map_or(0, |source| source.bytes);

@@ -12,8 +12,8 @@ use crate::job::record::{Checkpoint, Output, Progress};
 use crate::job::resource::Room;
 use crate::job::{Effect, Refused, State, Status, Step};
 use crate::store::contract::{
-    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
-    WorkerReport, WorkerRow,
+    Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
+    StoreError, WorkerReport, WorkerRow,
 };
 
 #[async_trait]
@@ -54,7 +54,8 @@ impl Run for Memory {
         let mut tables = self.tables();
         tables.forget_shares();
         let mut ledger = tables.ledger(room);
-        let mut claim = |(job, owner): &(JobId, Owner)| tables.claim(holder, *job, owner, lease, &mut ledger, room);
+        let mut claim =
+            |(job, owner): &(JobId, Owner)| tables.claim(holder, *job, owner, lease, &mut ledger, room);
         Ok(pointers.iter().map(&mut claim).collect())
     }
 

@@ -226,8 +226,10 @@ impl Postgres {
         for row in &rows {
             tokens.insert(row.try_get("id")?, row.try_get("token")?);
         }
-        let claimed: Vec<(&Candidate, Uuid)> =
-            chosen.into_iter().filter_map(|candidate| Some((candidate, *tokens.get(&candidate.id)?))).collect();
+        let claimed: Vec<(&Candidate, Uuid)> = chosen
+            .into_iter()
+            .filter_map(|candidate| Some((candidate, *tokens.get(&candidate.id)?)))
+            .collect();
         let taken = book(&claimed, tolls, Ledger::new(now, accounts, room));
         write_down(&mut tx, tolls, taken).await?;
         within(tx.commit()).await?;
@@ -267,7 +269,8 @@ async fn standing(
     .bind(owners.iter().map(ToString::to_string).collect::<Vec<_>>())
     .rows(&mut *tx)
     .await?;
-    let clock = rows.iter().find(|row| row.try_get::<Option<String>, _>("gate").is_ok_and(|gate| gate.is_none()));
+    let clock =
+        rows.iter().find(|row| row.try_get::<Option<String>, _>("gate").is_ok_and(|gate| gate.is_none()));
     let clock = clock.ok_or_else(|| unreadable("a query without its clock"))?;
     let now = Timestamp::from_micros(clock.try_get("next_at")?);
     Ok((now, accounts(&rows)?))
@@ -305,7 +308,9 @@ async fn write_down(
     .bind(shares.iter().map(|(_, _, share)| whose(&share.owner)).collect::<Vec<_>>())
     .bind(shares.iter().map(|(job, ..)| *job).collect::<Vec<_>>())
     .bind(shares.iter().map(|(_, token, _)| *token).collect::<Vec<_>>())
-    .bind(shares.iter().map(|(.., share)| i64::try_from(share.amount).unwrap_or(i64::MAX)).collect::<Vec<_>>())
+    .bind(
+        shares.iter().map(|(.., share)| i64::try_from(share.amount).unwrap_or(i64::MAX)).collect::<Vec<_>>(),
+    )
     .bind(paces.iter().map(|((gate, _), _)| gate.to_string()).collect::<Vec<_>>())
     .bind(paces.iter().map(|((_, owner), _)| whose(owner)).collect::<Vec<_>>())
     .bind(paces.iter().map(|(_, next)| next.micros()).collect::<Vec<_>>())
@@ -333,7 +338,8 @@ fn accounts(rows: &[PgRow]) -> Result<HashMap<Key, Account>, StoreError> {
         let owner = Owner::new(row.try_get::<String, _>("owner")?).ok();
         let account = accounts.entry((gate, owner)).or_default();
         account.in_use += big(row.try_get("in_use")?)?;
-        let moment = |name| Ok::<_, StoreError>(row.try_get::<Option<i64>, _>(name)?.map(Timestamp::from_micros));
+        let moment =
+            |name| Ok::<_, StoreError>(row.try_get::<Option<i64>, _>(name)?.map(Timestamp::from_micros));
         account.next = moment("next_at")?.or(account.next);
         account.shut_until = moment("shut_until")?.or(account.shut_until);
     }

@@ -20,7 +20,8 @@ use crate::job::resource::Room;
 use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    Claim, Claimed, Gates, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
+    Claim, Claimed, Gates, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
+    StoreError,
 };
 use crate::store::limited::{Candidate, in_turn};
 use crate::store::row::{as_micros, job_row, state, unreadable};

@@ -292,7 +292,8 @@ fn accounts(rows: &[SqliteRow]) -> Result<HashMap<Key, Account>, StoreError> {
         let owner = Owner::new(row.try_get::<String, _>("owner")?).ok();
         let account = accounts.entry((gate, owner)).or_default();
         account.in_use += big(row.try_get("in_use")?)?;
-        let moment = |name| Ok::<_, StoreError>(row.try_get::<Option<i64>, _>(name)?.map(Timestamp::from_micros));
+        let moment =
+            |name| Ok::<_, StoreError>(row.try_get::<Option<i64>, _>(name)?.map(Timestamp::from_micros));
         account.next = moment("next_at")?.or(account.next);
         account.shut_until = moment("shut_until")?.or(account.shut_until);
     }

@@ -20,7 +20,8 @@ use crate::job::resource::Room;
 use crate::job::retry::{Failure, THROTTLES_MAX, Verdict};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    Claim, Claimed, Gates, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement, StoreError,
+    Claim, Claimed, Gates, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
+    StoreError,
 };
 use crate::store::limited::in_turn;
 use crate::store::row::{as_micros, job_row, state, unreadable};
@@ -77,9 +78,9 @@ impl Run for Sqlite {
                 let (limited, stopped) =
                     claim_limited_pointers(tx, &holder, &pointers, lease, &limits, &room).await?;
                 waits = stopped;
-                run.extend(limited.into_iter().map(|holding| {
-                    ((holding.job.id, holding.job.owner.clone()), holding)
-                }));
+                run.extend(
+                    limited.into_iter().map(|holding| ((holding.job.id, holding.job.owner.clone()), holding)),
+                );
                 run
             };
             if run.len() == pointers.len() {

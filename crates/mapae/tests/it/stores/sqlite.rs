@@ -45,7 +45,11 @@ impl Harness for InSqlite {
 
     async fn fresh(&self) -> Arc<dyn Store> {
         let tables: Vec<String> = MOMENTS.iter().map(|(table, _)| format!("delete from {table};")).collect();
-        self.run(format!("begin immediate; {} delete from workers; delete from shares; commit", tables.join(" "))).await;
+        self.run(format!(
+            "begin immediate; {} delete from workers; delete from shares; commit",
+            tables.join(" ")
+        ))
+        .await;
         *self.shifted.lock().unwrap() = Duration::ZERO;
         self.store.clone()
     }

@@ -244,7 +244,11 @@ async fn an_owner_over_its_limit_waits_and_others_go_on() {
         let worker = bench.join("w").await;
         let claimed = bench.claim_some(worker.holder(), lane()).await;
         let started = ids(&claimed.holdings);
-        assert_eq!((started.len(), started.contains(&other[0])), (3, true), "two of one owner, one of another");
+        assert_eq!(
+            (started.len(), started.contains(&other[0])),
+            (3, true),
+            "two of one owner, one of another"
+        );
         let [stop] = <[_; 1]>::try_from(claimed.stops).expect("one gate");
         assert_eq!((stop.gate, stop.owner), (Gate::Owner(job().kind), Some(owner("acme"))));
         assert_eq!(bench.in_use(&Gate::Owner(job().kind), Some(&owner("acme"))).await, 2);
@@ -254,7 +258,10 @@ async fn an_owner_over_its_limit_waits_and_others_go_on() {
         assert_eq!(bench.ring().await.len(), 0, "two run and two are rung: that is enough of this owner");
         let pointers = [(*waits, owner("acme"))];
         let answers = bench.store.claim(worker.holder(), &pointers, LEASE).await.unwrap();
-        assert!(matches!(&answers[..], [Claim::Waits(stop)] if stop.owner == Some(owner("acme"))), "{answers:?}");
+        assert!(
+            matches!(&answers[..], [Claim::Waits(stop)] if stop.owner == Some(owner("acme"))),
+            "{answers:?}"
+        );
 
         // The kind's own limit holds all of them together.
         bench.rung(3, |job| NewJob { owner: owner("initech"), ..job }).await;
@@ -351,7 +358,10 @@ async fn a_kind_that_a_downstream_wants_left_alone_starts_nowhere_and_others_go_
             assert_eq!(bench.claim_some(worker.holder(), lane()).await.holdings, []);
             let answer = bench.try_claim(worker.holder(), jobs[0]).await;
             let Claim::Waits(stop) = answer else { panic!("{answer:?}") };
-            assert!(stop.asked && stop.gate == gate && stop.again > LEASE / 2 && stop.again <= LEASE, "{stop:?}");
+            assert!(
+                stop.asked && stop.gate == gate && stop.again > LEASE / 2 && stop.again <= LEASE,
+                "{stop:?}"
+            );
             worker.leave().await.unwrap();
         }
         let worker = bench.join("w").await;
@@ -405,7 +415,8 @@ async fn what_a_job_needs_by_its_size_is_taken_of_what_there_is() {
         let plain = |bytes| move |job| NewJob { kind: kind("plain"), source: Some(sized(bytes)), ..job };
         let mut jobs = bench.rung(1, plain(20)).await;
         jobs.extend(bench.rung(1, plain(10)).await);
-        let room = |used| [Room { name: "memory".into(), used, all: Some(100), rate: None, ahead: Duration::ZERO }];
+        let room =
+            |used| [Room { name: "memory".into(), used, all: Some(100), rate: None, ahead: Duration::ZERO }];
         let claim = async |used| {
             let lanes = quota(free_lane());
             bench.store.claim_lanes(worker.holder(), &lanes, 9, LEASE, &room(used)).await.unwrap()
