@@ -1,4 +1,4 @@
--- Work that others do. The same as in migrations/postgres/0003_remote.sql.
+-- Work that others do. The same as in migrations/postgres/0005_remote.sql.
 
 -- What the outside calls the thing a job is about; it is looked up while the job runs.
 alter table jobs add column business_key text;

@@ -36,7 +36,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Accepted,
         Self::Claimed,
         Self::HandedOver,

@@ -222,7 +222,7 @@ impl Verdict {
             | Self::Throttle { failure, .. }
             | Self::Fail { failure }
             | Self::Stale { failure } => Some(failure),
-            Self::Succeed | Self::HandBack => None,
+            Self::Succeed | Self::Snooze { .. } | Self::HandBack => None,
         }
     }
 }

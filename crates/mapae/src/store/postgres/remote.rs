@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::Postgres;
 use super::ask::Ask;
+use super::run::lost;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{BusinessKey, JobId, Kind, Lane, Owner};
 use crate::job::timestamp::Timestamp;
@@ -78,7 +79,7 @@ impl Remote for Postgres {
         .bind(key.as_str())
         .done(&self.pool)
         .await?;
-        self.fenced(lease, done.rows_affected()).await
+        if done.rows_affected() > 0 { Ok(()) } else { Err(lost(&self.pool, lease).await?) }
     }
 
     async fn renew(&self, leases: &[(JobId, Token)], lease: Duration) -> Result<Vec<Beat>, StoreError> {

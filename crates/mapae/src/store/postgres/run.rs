@@ -419,7 +419,7 @@ pub(super) async fn checkpoint_on(
 }
 
 /// What no row changed means.
-async fn lost(on: impl PgExecutor<'_>, lease: &Lease) -> Result<SettleError, StoreError> {
+pub(super) async fn lost(on: impl PgExecutor<'_>, lease: &Lease) -> Result<SettleError, StoreError> {
     let row = sqlx::query(
         "select state from mapae.jobs where id = $1 and not (delete_asked and finished_at is not null)",
     )
