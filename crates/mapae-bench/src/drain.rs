@@ -61,7 +61,7 @@ async fn yardstick(database: &Database, batch: usize) -> (f64, f64) {
     (rate(JOBS, took), per_ten_thousand(cost.seconds() - before, JOBS))
 }
 
-async fn drain(database: &Database, slots: u32) -> (f64, f64) {
+async fn drain(database: &Database, slots: usize) -> (f64, f64) {
     let site = Site::new(database).await;
     site.fill(JOBS).await;
     let cost = Cost::of(database).await;

@@ -1,5 +1,6 @@
 //! A whole runtime in this process: store, embedded broker, files, keeper, and a worker that does nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use mapae::blob::Blobs;
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::{Context, Handlers};
 use mapae::job::lease::Timing;
+use mapae::job::limit::Limits;
 use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::NewJob;
 use mapae::job::resource::Amounts;
@@ -67,7 +69,7 @@ impl Site {
         let window = Arc::new(Window::new(WINDOW));
         let accept = Accept::new(store.clone(), broker.clone(), window.clone(), RESCAN);
         let parts = Parts { store, broker, blobs, metrics: Arc::new(Metrics::default()) };
-        let plan = KeeperPlan { window, rescan_after: RESCAN, retention: Retention::default(), sink: None };
+        let plan = KeeperPlan { window, rescan_after: RESCAN, retention: Retention::default(), sink: None, schedules: Arc::default() };
         let keeper = keeper::start(parts.clone(), plan);
         Self { parts, accept, url, done: Arc::default(), keeper, server, _folder: folder }
     }
@@ -107,6 +109,8 @@ impl Site {
                 drain: Duration::from_secs(20),
             },
             capacity: Amounts::default(),
+            rates: BTreeMap::new(),
+            limits: Limits::default(),
         };
         let started = worker::start(self.parts.clone(), handlers, plan, CancellationToken::new()).await;
         (started.unwrap(), told)

@@ -38,9 +38,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The longest that a service may put a job off.
 const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The longest that every worker leaves a service alone because one call was put off.
-const REST_MAX: Duration = Duration::from_secs(300);
-
 /// Why a job is put off without a call.
 const RESTING: &str = "service-resting";
 
@@ -142,11 +139,6 @@ impl Service {
         let opened = self.breaker.heard(well, Instant::now());
         if let Some(rest) = opened {
             ctx.rest(rest, RESTING).await;
-        }
-        // Whoever asks for a pause is given it by every worker.
-        let asked = answered.as_ref().err().and_then(|failure| failure.retry_after);
-        if let Some(rest) = asked.map(|wait| wait.min(REST_MAX)).filter(|rest| !rest.is_zero()) {
-            ctx.rest(rest, "service-busy").await;
         }
         answered
     }

@@ -35,7 +35,7 @@ impl Bench {
     async fn after(&self, id: JobId) -> Vec<Job> {
         let page = Page { after: None, limit: 1000 };
         let all = self.store.jobs(&Scope::All, &JobFilter::default(), &page).await.unwrap();
-        all.into_iter().filter(|job| job.parent == Some(id)).collect()
+        all.jobs.into_iter().filter(|job| job.parent == Some(id)).collect()
     }
 
     /// Exactly the one that comes after this end, as the parent tells it.

@@ -37,7 +37,7 @@ impl Bench {
     async fn jobs(&self) -> Vec<JobId> {
         let page = Page { after: None, limit: 1000 };
         let all = self.store.jobs(&Scope::All, &JobFilter::default(), &page).await.unwrap();
-        all.into_iter().map(|job| job.id).collect()
+        all.jobs.into_iter().map(|job| job.id).collect()
     }
 
     /// A whole second: the clocks of stores do not tick finer in all of them.

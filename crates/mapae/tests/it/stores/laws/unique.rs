@@ -34,7 +34,7 @@ fn duplicate_of(id: JobId) -> Accepted {
 impl Bench {
     async fn count(&self) -> usize {
         let page = Page { after: None, limit: 1000 };
-        self.store.jobs(&Scope::All, &JobFilter::default(), &page).await.unwrap().len()
+        self.store.jobs(&Scope::All, &JobFilter::default(), &page).await.unwrap().jobs.len()
     }
 }
 
