@@ -239,6 +239,7 @@ async fn an_owner_with_a_great_backlog_keeps_nobody_waiting() {
         crowd.are(1).await;
         let few = site.submit("ai", json!("few"), |job| job.owner = Owner::new("globex").unwrap()).await;
         site.job_when(few, |job| job.state == State::Running).await;
+        crowd.are(2).await;
         assert_eq!(crowd.most.load(Ordering::SeqCst), 2, "{}", database.name);
         crowd.go.close();
         worker.drain().await;
