@@ -69,7 +69,13 @@ impl Site {
         let window = Arc::new(Window::new(WINDOW));
         let accept = Accept::new(store.clone(), broker.clone(), window.clone(), RESCAN);
         let parts = Parts { store, broker, blobs, metrics: Arc::new(Metrics::default()) };
-        let plan = KeeperPlan { window, rescan_after: RESCAN, retention: Retention::default(), sink: None, schedules: Arc::default() };
+        let plan = KeeperPlan {
+            window,
+            rescan_after: RESCAN,
+            retention: Retention::default(),
+            sink: None,
+            schedules: Vec::new(),
+        };
         let keeper = keeper::start(parts.clone(), plan);
         Self { parts, accept, url, done: Arc::default(), keeper, server, _folder: folder }
     }
@@ -88,7 +94,7 @@ impl Site {
     /// A worker whose handler does nothing, and what it tells of each job that has started.
     pub(crate) async fn worker(
         &self,
-        slots: u32,
+        slots: usize,
     ) -> (WorkerHandle, mpsc::UnboundedReceiver<(JobId, Instant)>) {
         let mut handlers = Handlers::default();
         let (tell, told) = mpsc::unbounded_channel();

@@ -334,7 +334,7 @@ impl Postgres {
             select j.id, j.state, p.owner, j.owner = p.owner                      as ours,
                    (extract(epoch from j.due_at) * 1000000)::bigint       as due_at,
                    (extract(epoch from j.leased_until) * 1000000)::bigint as leased_until,
-                   j.due_at > now()                                       as early,
+                   j.due_at > now() and (j.deadline is null or j.deadline > now()) as early,
                    j.leased_until > now()                                 as held,
                    j.delete_asked, j.kind,
                    (select (extract(epoch from g.shut_until - now()) * 1000000)::bigint from mapae.gates g

@@ -449,7 +449,8 @@ async fn why_not(
     let query = sqlx::query(
         "
         select p.key as place, j.state, j.owner = p.value->>1 as ours, j.delete_asked,
-               j.due_at, j.due_at > $2 as early, j.leased_until, j.leased_until > $2 as held, j.kind,
+               j.due_at, j.due_at > $2 and (j.deadline is null or j.deadline > $2) as early,
+               j.leased_until, j.leased_until > $2 as held, j.kind,
                (select g.shut_until - $2 from gates g
                  where g.name = 'kind/' || j.kind and g.owner = '' and g.shut_until > $2) as shut_us
           from json_each($1) p
