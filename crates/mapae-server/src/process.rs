@@ -101,7 +101,7 @@ async fn with_worker(
     stop: &CancellationToken,
     opened: impl AsyncFnOnce(&Runtime) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
-    let worker = match runtime.start_worker(config, stop.clone()).await {
+    let mut worker = match runtime.start_worker(config, stop.clone()).await {
         Ok(worker) => worker,
         // Told to stop while it waited for the database.
         Err(_) if stop.is_cancelled() => return Ok(()),
@@ -115,8 +115,15 @@ async fn with_worker(
     }
     let told = opened(runtime).await;
     if told.is_ok() {
-        stop.cancelled().await;
-        info!("told to stop; draining");
+        tokio::select! {
+            () = stop.cancelled() => info!("told to stop; draining"),
+            // Whoever watches this process starts it again; a process without its worker would only look alive.
+            () = worker.ended() => {
+                let help = "start it again; the log says what happened before";
+                let sentence = "The worker has ended although nobody told it to.".to_owned();
+                return Err(Trouble::new(Exit::Unavailable, "worker-ended", sentence, help));
+            }
+        }
     }
     worker.drain().await;
     told

@@ -72,6 +72,8 @@ pub enum WorkerError {
     Start(#[from] StartError),
     #[error(transparent)]
     Service(#[from] NoClient),
+    #[error("no kind that this program knows is named by worker.kinds: the worker would run nothing")]
+    NoKinds,
     #[error(transparent)]
     Models(#[from] mapae_ai::pack::PackError),
 }
@@ -191,6 +193,9 @@ impl Runtime {
             limits: config.limits(),
         };
         let handlers = handlers(config)?;
+        if handlers.kinds().is_empty() {
+            return Err(WorkerError::NoKinds);
+        }
         let handle = worker::start(self.parts(), handlers, plan, stop).await?;
         let _ = self.slots.set(handle.slots().clone());
         Ok(handle)

@@ -76,6 +76,7 @@ impl From<StoreError> for Trouble {
             StoreError::Unavailable(_) => {
                 (Exit::Unavailable, "start the database, or correct database.url; `mapae doctor` checks it")
             }
+            StoreError::Locked(_) => (Exit::TryAgain, "try again; end transactions that were left open"),
             StoreError::Full(_) => (Exit::Unavailable, "free space, or make the database writable"),
             StoreError::NewerSchema(_) => {
                 (Exit::Unavailable, "use the newer mapae that wrote it; nothing was changed")

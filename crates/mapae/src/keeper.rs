@@ -65,6 +65,10 @@ const SEND_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a file nobody refers to is left alone: longer than any upload or attempt takes.
 const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// How long a keeper that stops waits for what is under way: a store of files that does not answer is no reason
+/// to be killed.
+const STOPPING: Duration = Duration::from_secs(5);
+
 /// Most rows a pass touches.
 const BATCH: usize = 1_000;
 
@@ -95,11 +99,14 @@ pub struct KeeperHandle {
 }
 
 impl KeeperHandle {
-    /// Ends after the passes under way.
+    /// Ends after the passes under way, or within [`STOPPING`]: a pass may be given up anywhere, as a kill would.
     pub async fn stop(self) {
         self.stop.cancel();
-        for duty in self.duties {
-            let _ = duty.await;
+        let until = tokio::time::Instant::now() + STOPPING;
+        for mut duty in self.duties {
+            if tokio::time::timeout_at(until, &mut duty).await.is_err() {
+                duty.abort();
+            }
         }
     }
 }
@@ -182,7 +189,7 @@ impl Keeper {
             Duty::Bell => self.bell().await,
             Duty::Leases => self.leases().await.map(|()| ROUND),
             Duty::Events => self.send().await.map(|()| ROUND),
-            Duty::Files => self.files().await.map(|()| PRUNE),
+            Duty::Files => self.files().await,
             Duty::Schedules => self.schedules().await,
         }
     }
@@ -269,7 +276,9 @@ impl Keeper {
             .collect();
         let published = self.parts.broker.publish(&pointers).await;
         fault::at(Point::RingRung);
-        for rung in &rung {
+        let accepted =
+            |(rung, answer): (_, &Published)| matches!(answer, Published::Accepted).then_some(rung);
+        for rung in rung.iter().zip(&published).filter_map(accepted) {
             let name = if rung.hint > 1 { "mapae_rescanned_total" } else { "mapae_published_total" };
             self.parts.metrics.count(name, "keeper", 1);
         }
@@ -317,8 +326,9 @@ impl Keeper {
         schedule::pass(store, plans).await
     }
 
-    async fn files(&self) -> Result<(), StoreError> {
-        self.prune().await?;
+    async fn files(&self) -> Result<Duration, StoreError> {
+        // Where one pass was not enough the next one follows at once.
+        let wait = if self.prune().await? { BREATH } else { PRUNE };
         // A broker that does not answer is told of by whoever needs it.
         if let Ok(Ok(swept @ 1..)) = tokio::time::timeout(SEND_PATIENCE, self.parts.broker.sweep(BATCH)).await
         {
@@ -332,10 +342,14 @@ impl Keeper {
             }
             due
         };
-        if due { self.sweep().await } else { Ok(()) }
+        if due {
+            self.sweep().await?;
+        }
+        Ok(wait)
     }
 
-    async fn prune(&self) -> Result<(), StoreError> {
+    /// Whether there was as much as one pass takes.
+    async fn prune(&self) -> Result<bool, StoreError> {
         fault::at(Point::PruneAsked);
         let pruned = self.parts.store.prune(&self.plan.retention, BATCH).await?;
         if pruned.buried + pruned.expired > 0 {
@@ -343,6 +357,7 @@ impl Keeper {
             info!(buried = pruned.buried, expired = pruned.expired, "pruned");
         }
         let garbage = self.parts.store.garbage(BATCH).await?;
+        let full = garbage.len() >= BATCH;
         let mut swept: Vec<Garbage> = Vec::with_capacity(garbage.len());
         for file in garbage {
             // What is not a file of ours cannot be there.
@@ -359,7 +374,8 @@ impl Keeper {
         if !swept.is_empty() {
             fault::at(Point::GarbageKept);
         }
-        Ok(())
+        // What could not be removed would be tried again at once, for ever.
+        Ok(full && !swept.is_empty() || pruned.buried >= BATCH || pruned.expired >= BATCH)
     }
 
     /// Files that no row refers to: of attempts that were lost, and of uploads that were never accepted.

@@ -202,11 +202,18 @@ impl WorkerHandle {
         &self.worker.slots
     }
 
+    /// The worker has ended, told to or because its heartbeats did.
+    pub async fn ended(&mut self) {
+        let _ = (&mut self.ended).await;
+    }
+
     /// Stops reading at once, lets running jobs end, hands back those that do not within the drain time,
     /// and gives the name up. Heartbeats go on until the last job has ended.
     pub async fn drain(mut self) {
         self.worker.drain.cancel();
-        let _ = (&mut self.ended).await;
+        if !self.ended.is_finished() {
+            let _ = (&mut self.ended).await;
+        }
     }
 }
 

@@ -70,7 +70,13 @@ impl Figures {
 }
 
 async fn count(api: &Api, runtime: &Runtime) -> Result<Arc<Counted>, StoreError> {
-    let stats = runtime.store.stats().await?;
+    let mut stats = runtime.store.stats().await?;
+    for lane in runtime.store.paused().await? {
+        // Paused, and nothing waits in it yet.
+        if !stats.lanes.iter().any(|known| known.lane == lane) {
+            stats.lanes.push(LaneStats { paused: true, ..nothing_in(lane) });
+        }
+    }
     let workers = runtime.store.workers().await?;
     let broker = broker_stats(api, runtime, &stats).await;
     let gates = runtime.store.gates(None).await?;
@@ -263,16 +269,13 @@ pub(super) fn lanes(api: &Api, stats: &Stats) -> Vec<LaneStats> {
         stats.lanes.iter().map(|lane| (lane.lane.clone(), lane.clone())).collect();
     for kind in api.known_kinds() {
         let lane = Lane { kind, class: Class::Normal };
-        lanes.entry(lane.clone()).or_insert(LaneStats {
-            lane,
-            ready: 0,
-            scheduled: 0,
-            running: 0,
-            oldest_ready: None,
-            paused: false,
-        });
+        lanes.entry(lane.clone()).or_insert_with(|| nothing_in(lane));
     }
     lanes.into_values().collect()
+}
+
+fn nothing_in(lane: Lane) -> LaneStats {
+    LaneStats { lane, ready: 0, scheduled: 0, running: 0, oldest_ready: None, paused: false }
 }
 
 fn lane_body(stats: &LaneStats) -> LaneBody {

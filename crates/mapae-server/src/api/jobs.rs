@@ -25,6 +25,9 @@ use crate::why::{Facts, why_waiting};
 /// Longest history that is shown with a job; all of it is in its events.
 const TIMELINE_MAX: usize = 500;
 
+/// How often somebody who waits for a job's end looks by himself.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(500);
+
 /// Jobs on a page.
 const LIMIT: usize = 50;
 const LIMIT_MAX: usize = 200;
@@ -346,6 +349,8 @@ async fn wait_for_end(
             () = tokio::time::sleep_until(until) => return Ok(false),
             () = api.stop.cancelled() => return Ok(false),
             _ = feed.changed() => {}
+            // The feed stands still behind a transaction that is open anywhere in the server; the job does not.
+            () = tokio::time::sleep(LOOK) => {}
         }
     }
 }

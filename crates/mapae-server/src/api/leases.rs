@@ -517,6 +517,8 @@ async fn beat(
     let beats = parts.store.renew(&[(id, token)], length).await?;
     Ok(match beats.first() {
         Some(Beat::Renewed { cancel_asked }) => Some(*cancel_asked),
+        // Nothing was renewed and nothing is lost: the lease stands as it is.
+        Some(Beat::Busy) => Some(false),
         Some(Beat::Lost) | None => None,
     })
 }

@@ -251,7 +251,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         tracing::warn!(code = error.code(), "a request met an error of the database");
         match error {
-            StoreError::Unavailable(_) => (&DATABASE_UNAVAILABLE).into(),
+            StoreError::Unavailable(_) | StoreError::Locked(_) => (&DATABASE_UNAVAILABLE).into(),
             StoreError::Full(_) => (&STORAGE_FULL).into(),
             StoreError::NewerSchema(_) | StoreError::OlderSchema(_) | StoreError::Address(_) => {
                 (&DATABASE_UNFIT).into()

@@ -33,6 +33,7 @@ use super::problem::{self, Problem, ProblemBody};
     security(("key" = ["files:read"]), ("key" = ["jobs:read"])),
     responses(
         (status = 200, content_type = "application/json"),
+        (status = 204, description = "It has succeeded and gave nothing."),
         (status = 409, description = "It has not finished, or not with success.", body = ProblemBody),
         (status = 410, description = "It is no longer kept.", body = ProblemBody),
         (status = "default", body = ProblemBody),
@@ -45,11 +46,12 @@ pub(super) async fn whole(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let name = match output(&caller, id).await? {
-        Output::Inline(value) => {
+        None => return Ok(StatusCode::NO_CONTENT.into_response()),
+        Some(Output::Inline(value)) => {
             let bytes = serde_json::to_vec(&value).expect("what came from JSON is JSON");
             return Ok(tagged(&headers, bytes, "application/json"));
         }
-        Output::File { name, .. } => name,
+        Some(Output::File { name, .. }) => name,
     };
     // A file never changes under its name, so the name is its tag.
     let tag = format!("\"{}\"", crate::credential::hex(&super::auth::hash(&name)[..12]));
@@ -164,8 +166,9 @@ async fn read<T: Send + 'static>(
     part: impl FnOnce(Source) -> Option<T> + Send + 'static,
 ) -> Result<Option<T>, Problem> {
     let source = match output(caller, id).await? {
-        Output::Inline(value) => Source::Value(value),
-        Output::File { name, .. } => {
+        None => return Ok(None),
+        Some(Output::Inline(value)) => Source::Value(value),
+        Some(Output::File { name, .. }) => {
             let file = caller.runtime.blobs.open_local(&blob(&name)?).await;
             Source::File(BufReader::new(file.map_err(|error| of_blobs(api, error))?))
         }
@@ -174,8 +177,8 @@ async fn read<T: Send + 'static>(
     read.map_err(|_| (&problem::INTERNAL).into())
 }
 
-/// The output of a job that succeeded, or why there is none.
-async fn output(caller: &Caller<ResultRead>, id: JobId) -> Result<Output, Problem> {
+/// What a job gave that has succeeded: nothing, where its handler gave nothing.
+async fn output(caller: &Caller<ResultRead>, id: JobId) -> Result<Option<Output>, Problem> {
     let scope = caller.scope();
     let store = &caller.runtime.store;
     let job = store.job(&scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
@@ -187,7 +190,7 @@ async fn output(caller: &Caller<ResultRead>, id: JobId) -> Result<Output, Proble
             return Err(Problem::from(&problem::NOT_SUCCEEDED).detail(detail));
         }
     }
-    Ok(store.output(&scope, id).await?.ok_or(&problem::RESULT_EXPIRED)?)
+    Ok(store.output(&scope, id).await?)
 }
 
 fn blob(name: &str) -> Result<BlobName, Problem> {

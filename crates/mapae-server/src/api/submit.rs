@@ -256,6 +256,7 @@ impl Submission {
         let time = |field: &str, text: Option<String>| match text {
             None => Ok(None),
             Some(text) => Timestamp::parse(&text)
+                .filter(Timestamp::is_plausible)
                 .map(Some)
                 .ok_or_else(|| bad(format!("`{field}` is a time as in RFC 3339."))),
         };

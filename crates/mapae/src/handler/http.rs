@@ -35,7 +35,8 @@ const CONNECTING: Duration = Duration::from_secs(10);
 /// The largest answer that is taken, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// The longest that a service may put a job off.
+/// The shortest and the longest that a service may put a job off.
+const PUT_OFF_MIN: Duration = Duration::from_secs(1);
 const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Why a job is put off without a call.
@@ -304,7 +305,8 @@ fn put_off(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
     };
-    Some(wait.min(PUT_OFF_MAX))
+    // Whoever says "at once" is not asked again without a pause.
+    Some(wait.clamp(PUT_OFF_MIN, PUT_OFF_MAX))
 }
 
 #[cfg(test)]

@@ -26,6 +26,11 @@ impl Timestamp {
         Duration::from_micros(self.0.saturating_sub(earlier.0).max(0).unsigned_abs())
     }
 
+    /// From 1970 on: there was no job before, and not every store knows such times.
+    pub fn is_plausible(&self) -> bool {
+        self.micros() >= 0
+    }
+
     /// Reads an RFC 3339 date and time.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<jiff::Timestamp>().ok().map(|at| Self(at.as_microsecond()))

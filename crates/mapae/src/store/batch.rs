@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-use super::contract::StoreError;
+use super::contract::{PATIENCE, StoreError};
 
 type Waiting<I, O> = (I, oneshot::Sender<Result<O, StoreError>>);
 type Answers<O> = Pin<Box<dyn Future<Output = Result<Vec<O>, StoreError>> + Send>>;
@@ -48,11 +48,15 @@ impl<I: Clone + Send + 'static, O: Send + 'static> Batcher<I, O> {
         Self { sender }
     }
 
-    /// The answer to one request, once the batch it travelled in is committed.
+    /// The answer to one request, once the batch it travelled in is committed; within [`PATIENCE`], or unknown.
     pub(super) async fn ask(&self, request: I) -> Result<O, StoreError> {
         let (answer, answered) = oneshot::channel();
-        self.sender.send((request, answer)).await.map_err(|_| closed())?;
-        answered.await.map_err(|_| closed())?
+        let asking = async {
+            self.sender.send((request, answer)).await.map_err(|_| closed())?;
+            answered.await.map_err(|_| closed())?
+        };
+        let late = |_| Err(StoreError::Unavailable("no answer in time".into()));
+        tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(late)
     }
 }
 
@@ -65,8 +69,9 @@ async fn answer<I: Clone, O>(run: &(impl Fn(Vec<I>) -> Answers<O> + ?Sized), bat
                 let _ = waiting.send(Ok(answer));
             }
         }
-        // One request that the database refuses must not fail its neighbours: each goes alone.
-        Err(StoreError::Broken(_)) if requests.len() > 1 => {
+        // One request that the database refuses, or whose row another holds, must not fail its neighbours: each
+        // goes alone.
+        Err(StoreError::Broken(_) | StoreError::Locked(_)) if requests.len() > 1 => {
             for (request, waiting) in requests.into_iter().zip(waiting) {
                 let alone = run(vec![request]).await;
                 let _ = waiting.send(alone.and_then(|mut answers| answers.pop().ok_or_else(closed)));

@@ -104,6 +104,11 @@ pub enum StoreError {
     #[error("the database cannot be reached")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
 
+    /// Another transaction holds a row that was to be changed, and has not let go of it: nothing was changed; try
+    /// again later.
+    #[error("the database holds a row for another transaction")]
+    Locked(#[source] Box<dyn std::error::Error + Send + Sync>),
+
     /// No room for what was to be written, which therefore was not: free space, then try again.
     #[error("the database has no room or is read-only")]
     Full(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -130,6 +135,7 @@ impl StoreError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unavailable(_) => "database-unavailable",
+            Self::Locked(_) => "database-locked",
             Self::Full(_) => "database-full",
             Self::NewerSchema(_) => "database-newer",
             Self::OlderSchema(_) => "database-older",
@@ -139,6 +145,6 @@ impl StoreError {
     }
 
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable(_) | Self::Full(_))
+        matches!(self, Self::Unavailable(_) | Self::Locked(_) | Self::Full(_))
     }
 }

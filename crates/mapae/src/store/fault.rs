@@ -47,8 +47,9 @@ fn of_database(error: &dyn sqlx::error::DatabaseError) -> StoreError {
     // SQLSTATE classes (postgresql.org, appendix A).
     match code.as_str() {
         "53100" | "25006" => StoreError::Full(fault), // disk full, read-only transaction
-        // Deadlock, serialisation, lock timeout, statement timeout, shutdown, too many connections.
-        "40001" | "40P01" | "55P03" | "57014" => StoreError::Unavailable(fault),
+        "55P03" => StoreError::Locked(fault),         // lock timeout
+        // Deadlock, serialisation, statement timeout, shutdown, too many connections.
+        "40001" | "40P01" | "57014" => StoreError::Unavailable(fault),
         code if ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => {
             StoreError::Unavailable(fault)
         }

@@ -108,6 +108,8 @@ impl Postgres {
         let options = PgConnectOptions::from_str(url)?.application_name("mapae").options([
             ("statement_timeout", format!("{}ms", PATIENCE.as_millis())),
             ("lock_timeout", format!("{}ms", LOCK_WAIT.as_millis())),
+            // What was answered as accepted is on the disk, whatever the server's own setting is.
+            ("synchronous_commit", "on".into()),
             ("timezone", "UTC".into()),
             // The server lets go of a session, and so of a presence, whose host is gone.
             ("tcp_keepalives_idle", "10".into()),

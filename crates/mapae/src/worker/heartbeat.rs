@@ -118,6 +118,8 @@ impl Held {
             let Some(entry) = held.get_mut(token) else { continue };
             match beat {
                 Beat::Lost => entry.lose(),
+                // It runs out by itself if that goes on.
+                Beat::Busy => {}
                 Beat::Renewed { cancel_asked } => {
                     entry.until = asked + length;
                     if *cancel_asked {

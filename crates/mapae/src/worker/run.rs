@@ -60,14 +60,17 @@ pub(super) async fn run(
         leave_alone(&worker, &kind, *delay).await;
     }
     let code = verdict.failure().map(|failure| failure.code.clone());
+    let retried = matches!(verdict, Verdict::Retry { .. });
     match settle(&worker, Settlement { lease: holding.lease, verdict, output }).await {
         Settled::As(state) => {
             let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
             info!(job_id = %job_id, %kind, attempt, state = state.as_str(), code, duration_ms, "job settled");
             worker.parts.metrics.time("mapae_job_run_seconds", kind.to_string(), took);
             match state {
-                State::Pending => worker.parts.metrics.count("mapae_retries_total", kind.to_string(), 1),
-                State::Running => {}
+                State::Pending if retried => {
+                    worker.parts.metrics.count("mapae_retries_total", kind.to_string(), 1);
+                }
+                State::Pending | State::Running => {}
                 ended => worker.parts.metrics.count("mapae_jobs_finished_total", ended.as_str(), 1),
             }
             // Asked twice, and meanwhile another runs it: the pointer may be that one's.
@@ -134,7 +137,14 @@ async fn decide(worker: &Arc<Worker>, holding: &Holding, permit: Option<Permit>)
     let done = match earlier(worker, &holding.job).await {
         Ok(done) => done,
         // Nothing of the attempt has happened yet.
-        Err(_) => return hand_back,
+        Err(error) if error.is_transient() => return hand_back,
+        // It would not be read by the next one either: the attempt counts, or it would come back for ever.
+        Err(_) => {
+            let message = "What an earlier attempt kept of a stage cannot be read.";
+            let failure = Failure::retryable("checkpoint-unreadable", message);
+            let verdict = judge(worker, &holding.job, failure, None);
+            return Some(Decided::Settle(verdict, None));
+        }
     };
     let journal = JobJournal::new(
         worker.parts.store.clone(),

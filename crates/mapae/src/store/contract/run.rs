@@ -138,7 +138,11 @@ pub struct WorkerReport {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beat {
-    Renewed { cancel_asked: bool },
+    Renewed {
+        cancel_asked: bool,
+    },
+    /// Another transaction has the row: nothing was changed, and the next beat asks again.
+    Busy,
     Lost,
 }
 

@@ -50,6 +50,7 @@ pub trait View {
 
     async fn paused(&self) -> Result<Vec<Lane>, StoreError>;
 
+    /// Those that live, as far as they tell of themselves ([`WorkerRow::is_seen`]).
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError>;
 
     async fn stats(&self) -> Result<Stats, StoreError>;
@@ -110,6 +111,18 @@ pub struct WorkerRow {
     pub report: WorkerReport,
     pub started_at: Timestamp,
     pub seen_at: Timestamp,
+}
+
+impl WorkerRow {
+    /// The least time for which a worker that has not told of itself is still shown, in milliseconds.
+    pub const SEEN_MIN_MS: i64 = 10_000;
+
+    /// Whether it has told of itself in its last three heartbeats. Others are not shown: nothing waits for them.
+    pub fn is_seen(&self, now: Timestamp) -> bool {
+        let silent_ms =
+            i64::try_from(3 * self.report.heartbeat_ms).unwrap_or(i64::MAX).max(Self::SEEN_MIN_MS);
+        now.since(self.seen_at) < Duration::from_millis(silent_ms.unsigned_abs())
+    }
 }
 
 /// The whole at a glance, zero-filled.

@@ -82,7 +82,7 @@ impl View for Memory {
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError> {
         let tables = self.tables();
         let now = tables.now();
-        let workers = tables.workers.values().map(|worker| &worker.row);
+        let workers = tables.workers.values().map(|worker| &worker.row).filter(|row| row.is_seen(now));
         let pullers = tables.pullers.values().filter(|row| now.since(row.seen_at) < Puller::SEEN);
         Ok(workers.chain(pullers).cloned().collect())
     }

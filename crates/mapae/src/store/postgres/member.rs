@@ -11,11 +11,14 @@ use super::ask::{Ask, within};
 use super::presence::{Presence, absent, connect, lock, name_lock};
 use crate::job::lease::{Holder, Token};
 use crate::job::name::JobId;
-use crate::store::contract::{Beat, Join, JoinError, Member, StoreError, WorkerReport};
+use crate::store::contract::{Beat, Join, JoinError, Member, PATIENCE, StoreError, WorkerReport};
 use crate::store::row::as_micros;
 
 /// How many of one name may work side by side: `host`, `host-2` … Beyond that it is a mistake.
 const NAMESAKES_MAX: u32 = 1_000;
+
+/// The least that an answer to a beat is waited for before another connection is tried.
+const BEAT_MIN: Duration = Duration::from_secs(1);
 
 struct PgMember {
     holder: Holder,
@@ -66,7 +69,8 @@ pub(super) async fn join(store: &Postgres, join: &Join) -> Result<Box<dyn Member
 }
 
 impl PgMember {
-    /// Leases renewed, and the row by which keepers and people know this life of the worker.
+    /// Leases renewed, and the row by which keepers and people know this life of the worker. A row that another
+    /// transaction holds is passed over: the others' leases must not wait for it.
     async fn renew(
         &mut self,
         leases: &[(JobId, Token)],
@@ -85,14 +89,20 @@ impl PgMember {
                   from unnest($1::uuid[], $2::uuid[]) g (id, token)
                   join mapae.jobs j on j.id = g.id and j.token = g.token
                  where j.id = any($1) and j.state = 'running'
-                 order by j.id
-                   for update of j
+                   for update of j skip locked
+            ), renewed as (
+                update mapae.jobs j
+                   set leased_until = greatest(j.leased_until, now() + $3 * interval '1 microsecond')
+                  from mine
+                 where j.id = any(array(select id from mine)) and j.id = mine.id and j.state = 'running'
+                returning j.id, j.token, j.cancel_asked
             )
-            update mapae.jobs j
-               set leased_until = greatest(j.leased_until, now() + $3 * interval '1 microsecond')
-              from mine
-             where j.id = any(array(select id from mine)) and j.id = mine.id and j.state = 'running'
-            returning j.id, j.token, j.cancel_asked
+            select id, token, cancel_asked, true as renewed from renewed
+            union all
+            select j.id, j.token, false, false
+              from unnest($1::uuid[], $2::uuid[]) g (id, token)
+              join mapae.jobs j on j.id = g.id and j.token = g.token
+             where j.id = any($1) and j.state = 'running' and not exists (select from mine m where m.id = j.id)
             ",
         )
         .bind(leases.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
@@ -109,7 +119,11 @@ impl PgMember {
         let mut renewed = HashMap::with_capacity(rows.len());
         for row in rows {
             let lease: (Uuid, Uuid) = (row.try_get("id")?, row.try_get("token")?);
-            renewed.insert(lease, Beat::Renewed { cancel_asked: row.try_get("cancel_asked")? });
+            let beat = match row.try_get("renewed")? {
+                true => Beat::Renewed { cancel_asked: row.try_get("cancel_asked")? },
+                false => Beat::Busy,
+            };
+            renewed.insert(lease, beat);
         }
         Ok(leases
             .iter()
@@ -131,7 +145,14 @@ impl Member for PgMember {
         report: &WorkerReport,
     ) -> Result<Vec<Beat>, StoreError> {
         self.presence.appear().await;
-        let beats = match within(self.renew(leases, lease, report)).await {
+        // Another connection may answer, and the leases do not wait for long.
+        let patience = match report.heartbeat_ms {
+            0 => PATIENCE,
+            told => Duration::from_millis(told).clamp(BEAT_MIN, PATIENCE),
+        };
+        let renewed = tokio::time::timeout(patience, self.renew(leases, lease, report)).await;
+        let beats = match renewed.unwrap_or_else(|_| Err(StoreError::Unavailable("no answer in time".into())))
+        {
             // A connection that failed once is not trusted again.
             Err(StoreError::Unavailable(_)) => {
                 self.pulse = connect(&self.store).await?;

@@ -90,15 +90,21 @@ impl Remote for Postgres {
                   from unnest($1::uuid[], $2::uuid[]) g (id, token)
                   join mapae.jobs j on j.id = g.id and j.token = g.token
                  where j.id = any($1) and j.state = 'running'
-                 order by j.id
-                   for update of j
+                   for update of j skip locked
+            ), renewed as (
+                update mapae.jobs j
+                   set leased_until = case j.holder when $4 then j.leased_until
+                                           else greatest(j.leased_until, now() + $3 * interval '1 microsecond') end
+                  from mine
+                 where j.id = any(array(select id from mine)) and j.id = mine.id and j.state = 'running'
+                returning j.id, j.token, j.cancel_asked
             )
-            update mapae.jobs j
-               set leased_until = case j.holder when $4 then j.leased_until
-                                       else greatest(j.leased_until, now() + $3 * interval '1 microsecond') end
-              from mine
-             where j.id = any(array(select id from mine)) and j.id = mine.id and j.state = 'running'
-            returning j.id, j.token, j.cancel_asked
+            select id, token, cancel_asked, true as renewed from renewed
+            union all
+            select j.id, j.token, false, false
+              from unnest($1::uuid[], $2::uuid[]) g (id, token)
+              join mapae.jobs j on j.id = g.id and j.token = g.token
+             where j.id = any($1) and j.state = 'running' and not exists (select from mine m where m.id = j.id)
             ",
         )
         .bind(leases.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
@@ -110,7 +116,11 @@ impl Remote for Postgres {
         let mut renewed = HashMap::with_capacity(rows.len());
         for row in rows {
             let lease: (Uuid, Uuid) = (row.try_get("id")?, row.try_get("token")?);
-            renewed.insert(lease, Beat::Renewed { cancel_asked: row.try_get("cancel_asked")? });
+            let beat = match row.try_get("renewed")? {
+                true => Beat::Renewed { cancel_asked: row.try_get("cancel_asked")? },
+                false => Beat::Busy,
+            };
+            renewed.insert(lease, beat);
         }
         let beat = |(job, token): &(JobId, Token)| renewed.get(&(job.0, token.0)).copied();
         Ok(leases.iter().map(|lease| beat(lease).unwrap_or(Beat::Lost)).collect())

@@ -245,6 +245,7 @@ impl View for Postgres {
                    (extract(epoch from started_at) * 1000000)::bigint as started_at,
                    (extract(epoch from seen_at) * 1000000)::bigint    as seen_at
               from (select name, incarnation, kinds, slots, report, started_at, seen_at from mapae.workers
+                     where seen_at > now() - greatest(3 * coalesce((report->>'heartbeat_ms')::bigint, 0), $3) * interval '1 millisecond'
                     union all
                     select 'pull:' || name, $1, kinds, slots, jsonb_build_object('phase', 'pulling', 'busy', 0, 'waiting', jsonb_build_array()),
                            started_at, seen_at
@@ -254,6 +255,7 @@ impl View for Postgres {
         )
         .bind(uuid::Uuid::nil())
         .bind(as_micros(Puller::SEEN))
+        .bind(WorkerRow::SEEN_MIN_MS)
         .rows(&self.views)
         .await?;
         rows.iter().map(worker).collect()

@@ -222,6 +222,9 @@ impl View for Sqlite {
             "
             select name, incarnation, kinds, slots, report, started_at, seen_at
               from (select name, incarnation, kinds, slots, report, started_at, seen_at from workers
+                     where seen_at > ",
+            super::now!(),
+            " - 1000 * max(3 * coalesce(report->>'$.heartbeat_ms', 0), $3)
                     union all
                     select 'pull:' || name, $1, kinds, slots, json_object('phase', 'pulling', 'busy', 0, 'waiting', json_array()),
                            started_at, seen_at
@@ -232,7 +235,8 @@ impl View for Sqlite {
             ",
         ))
         .bind(uuid::Uuid::nil())
-        .bind(as_micros(Puller::SEEN));
+        .bind(as_micros(Puller::SEEN))
+        .bind(WorkerRow::SEEN_MIN_MS);
         self.rows(query).await?.iter().map(worker).collect()
     }
 
