@@ -159,11 +159,35 @@ fn what_this_version_does_not_do_is_refused_not_ignored() {
         "[ai.provider.local]\nkind = \"x\"",
         "[events]\nto = []",
         "[handler.\"a.b\".complete]\nevent = { source = \"amqp://mq/x\" }",
-        "[kind.\"a.b\".on]\nsucceeded = \"x\"",
     ] {
         let errors = load(file).unwrap_err();
         assert!(errors.iter().any(|error| error.contains("is not in this version")), "{file:?}: {errors:?}");
     }
+    // A statement to run is of a later version; a job to make is not.
+    assert!(load("[kind.\"a.b\".on]\nsucceeded = \"update x set y = 1\"").is_err());
+    assert!(load("[kind.\"a.b\".on]\nsucceeded = { kind = \"c\" }").is_ok());
+}
+
+#[test]
+fn kinds_that_follow_each_other_in_a_circle_and_schedules_that_never_come_are_refused() {
+    let circle = "[kind.a.on]\nfailed = { kind = \"b\" }\n[kind.b.on]\nfailed = { kind = \"a\" }";
+    let errors = load(circle).unwrap_err();
+    assert!(errors.iter().all(|error| error.contains("in a circle")), "{errors:?}");
+    for (file, words) in [
+        ("[schedule.s]\nkind = \"a\"\ncron = \"every day\"", "is no cron expression"),
+        ("[schedule.s]\nkind = \"a\"\ncron = \"0 0 30 2 *\"", "never comes"),
+        ("[schedule.s]\nkind = \"a\"\ncron = \"@daily\"\nzone = \"Mars/Base\"", "is no time zone"),
+        ("[schedule.s]\nkind = \"a\"", "schedule.s.cron"),
+        ("[schedule.s]\ncron = \"@daily\"", "schedule.s.kind"),
+        ("[schedule.s]\nkind = \"a\"\ncron = \"@daily\"\nmissed = \"some\"", "schedule.s.missed"),
+        ("[schedule.S]\nkind = \"a\"\ncron = \"@daily\"", "the name of a schedule"),
+    ] {
+        let errors = load(file).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].contains(words), "{file:?}: {errors:?}");
+    }
+    let config = load("[schedule.s]\nkind = \"a\"\ncron = \"@daily\"\n[kind.a]\nattempts = 9").unwrap();
+    let plan = &config.schedules[0];
+    assert_eq!((plan.next.retry.attempts, plan.owner.as_str(), plan.cron.zone()), (9, "system", "UTC"));
 }
 
 #[test]

@@ -50,7 +50,7 @@ async fn a_rule_that_cannot_be_understood_is_refused() {
         json!({ "for": "1h" }),
     ] {
         let answer = site.post(&key, "/v1/jobs", json!({ "kind": "work", "unique": unique })).await;
-        assert_eq!(answer.status, 400, "{unique}");
+        assert_eq!(answer.status, 422, "{unique}");
     }
     for on in [
         json!({ "done": { "kind": "mail" } }),
@@ -59,12 +59,12 @@ async fn a_rule_that_cannot_be_understood_is_refused() {
         json!({ "failed": { "kind": "mail", "delay": "soon" } }),
     ] {
         let answer = site.post(&key, "/v1/jobs", json!({ "kind": "work", "on": on })).await;
-        assert_eq!(answer.status, 400, "{on}");
+        assert_eq!(answer.status, 422, "{on}");
     }
     let chain =
         (0..9).fold(json!({ "kind": "end" }), |next, _| json!({ "kind": "mail", "on": { "failed": next } }));
     let answer = site.post(&key, "/v1/jobs", json!({ "kind": "work", "on": { "failed": chain } })).await;
-    assert_eq!(answer.status, 400, "too long a chain");
+    assert_eq!(answer.status, 422, "too long a chain");
 }
 
 #[tokio::test]

@@ -26,8 +26,8 @@ impl Schedules for Memory {
     async fn schedules(&self) -> Result<Vec<Schedule>, StoreError> {
         let tables = self.tables();
         let last = |name: &ScheduleName| {
-            let ticks = tables.ticks.iter().filter(|((schedule, _), _)| schedule == name);
-            ticks.last().map(|((_, at), job)| (*at, *job))
+            let mut ticks = tables.ticks.iter().filter(|((schedule, _), _)| schedule == name);
+            ticks.next_back().map(|((_, at), job)| (*at, *job))
         };
         let with_last = |schedule: &Schedule| Schedule { last: last(&schedule.name), ..schedule.clone() };
         Ok(tables.schedules.values().map(with_last).collect())

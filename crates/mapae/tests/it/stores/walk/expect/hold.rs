@@ -45,6 +45,7 @@ impl Walk<'_> {
             self.met.insert(match answer {
                 Beat::Renewed { cancel_asked: true } => "beat renewed, cancel asked",
                 Beat::Renewed { cancel_asked: false } => "beat renewed",
+                Beat::Busy => unreachable!("nobody else is at work here"),
                 Beat::Lost => "beat lost",
             });
         }
