@@ -86,7 +86,7 @@ fn life(job: &Job, events: &[Event]) -> Result<(), String> {
                 attempt -= 1;
                 "pending"
             }
-            ("running", "stage" | "cancel-requested") => "running",
+            ("running", "stage" | "handed-over" | "cancel-requested") => "running",
             ("pending" | "running", end) if ENDS.contains(&end) => {
                 if state == "pending" && end == "succeeded" {
                     return Err("it succeeded without running".into());
