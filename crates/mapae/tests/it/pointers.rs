@@ -663,6 +663,9 @@ async fn what_waits_for_a_resource_takes_no_place_of_what_could_start() {
     everywhere(&BOTH, async |ground, way| {
         let broker = Unruly::new(way, Moods::default(), 16);
         let stage = Stage::new(ground, broker, Watch::open(), NEVER).ensured().await;
+        // A pointer that comes before its lane would be refused, and there is no keeper to publish it again.
+        let heavy = NewJob::new(owner(), Kind::new("heavy").unwrap(), Value::Null).lane();
+        stage.broker.ensure(&[heavy]).await.unwrap();
         let hold = Arc::new(Semaphore::new(0));
         let mut handlers = stage.watch.handlers();
         let begun = Arc::new(AtomicUsize::new(0));
