@@ -12,6 +12,7 @@ use mapae::broker::{self, BrokerPlan};
 use mapae::handler::Handlers;
 use mapae::handler::http::{NoClient, Service, ServicePlan};
 use mapae::job::limit::Limits;
+use mapae::job::name::Kind;
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::store::contract::{Store, StoreError};
@@ -72,8 +73,6 @@ pub enum WorkerError {
     Start(#[from] StartError),
     #[error(transparent)]
     Service(#[from] NoClient),
-    #[error("no kind that this program knows is named by worker.kinds: the worker would run nothing")]
-    NoKinds,
     #[error(transparent)]
     Models(#[from] mapae_ai::pack::PackError),
 }
@@ -194,7 +193,7 @@ impl Runtime {
         };
         let handlers = handlers(config)?;
         if handlers.kinds().is_empty() {
-            return Err(WorkerError::NoKinds);
+            tracing::warn!("worker.kinds names no kind that this program runs: this worker runs nothing");
         }
         let handle = worker::start(self.parts(), handlers, plan, stop).await?;
         let _ = self.slots.set(handle.slots().clone());
@@ -239,6 +238,16 @@ fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
     }
     handlers.retain(|kind| config.worker.kinds.iter().any(|pattern| pattern.matches(kind)));
     Ok(handlers)
+}
+
+/// The kinds that a worker of this configuration runs.
+pub fn kinds(config: &Config) -> Vec<Kind> {
+    let built_in = BUILT_IN.iter().filter_map(|name| Kind::new(*name).ok());
+    let mut kinds: Vec<Kind> = built_in.chain(config.handlers.keys().cloned()).collect();
+    kinds.retain(|kind| config.worker.kinds.iter().any(|pattern| pattern.matches(kind)));
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
 }
 
 fn host_name() -> String {

@@ -23,6 +23,7 @@ const CLOCK_OFF_MS: u64 = 2_000;
 pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
     let config = global.configuration(&[])?;
     let mut findings = vec![ok("configuration", "right".to_owned()), timing(&config)];
+    findings.push(kinds(&config));
     findings.extend(database(&config).await);
     findings.push(files(&config).await);
     findings.extend(broker(&config).await);
@@ -53,6 +54,15 @@ fn timing(config: &Config) -> Value {
         show_duration(timing.drain)
     );
     ok("timing", words)
+}
+
+fn kinds(config: &Config) -> Value {
+    let names: Vec<String> = crate::runtime::kinds(config).iter().map(ToString::to_string).collect();
+    if names.is_empty() {
+        let found = "worker.kinds names no kind that this program runs: a worker here would run nothing";
+        return finding("kinds", "warning", found.into(), "correct worker.kinds, or run the work elsewhere");
+    }
+    ok("kinds", names.join(", "))
 }
 
 /// This machine's clock.

@@ -260,6 +260,35 @@ async fn a_result_is_there_once_the_job_succeeded_and_says_why_not_otherwise() {
 }
 
 #[tokio::test]
+async fn a_job_that_gave_nothing_has_no_content_and_is_not_expired() {
+    let site = Site::new().await;
+    let key = site.key(Some("acme"), &["jobs:write", "jobs:read"]).await;
+    let id = site.submit(&key).await;
+    let held = site.claim().await;
+    site.settle(&held[0], Verdict::Succeed, None).await;
+    let nothing = site.get(&key, &format!("/v1/jobs/{id}/result")).await;
+    assert_eq!((nothing.status, nothing.bytes.len()), (204, 0));
+    assert_eq!(site.get(&key, &format!("/v1/jobs/{id}/result/text")).await.problem(), "part-not-found");
+}
+
+#[tokio::test]
+async fn a_lane_that_is_paused_before_anything_waits_in_it_is_shown_so() {
+    let site = Site::new().await;
+    let key = site.admin().await;
+    let lane: mapae::job::name::Lane = "document.analyze".parse().unwrap();
+    let other: mapae::job::name::Lane = "nobody.knows".parse().unwrap();
+    for lane in [&lane, &other] {
+        site.runtime.store.pause(lane).await.unwrap();
+    }
+    let stats = site.get(&key, "/v1/stats").await.json();
+    let lanes = stats["lanes"].as_array().unwrap();
+    for lane in [lane, other] {
+        let shown = lanes.iter().find(|shown| shown["lane"] == lane.to_string()).unwrap();
+        assert_eq!(shown["paused"], true, "{lane}");
+    }
+}
+
+#[tokio::test]
 async fn a_result_that_is_a_file_is_streamed_and_expires_with_it() {
     use bytes::Bytes;
     use mapae::blob::{BlobName, PutLimits};

@@ -15,14 +15,17 @@ use mapae::job::State;
 use mapae::job::event::Event;
 use mapae::job::lease::Lease;
 use mapae::job::name::{IdempotencyKey, JobId, Kind};
-use mapae::job::record::{NewJob, Output};
-use mapae::job::retry::{Failure, RetryPolicy};
+use mapae::job::record::{Checkpoint, NewJob, Output};
+use mapae::job::retry::{Failure, RetryPolicy, Verdict};
 use mapae::keeper::{self, EventSink, KeeperPlan};
-use mapae::store::contract::{Claim, Control, Join, Member, Retention, Scope, Store};
+use mapae::store::contract::{
+    Beat, Claim, Control, Join, Member, Retention, Scope, SettleError, Settlement, Store, StoreError,
+    WorkerReport,
+};
 use mapae::store::{self, Postgres};
 use mapae::worker::{self, WorkerPlan};
 use serde_json::{Value, json};
-use sqlx::{Connection, PgConnection, Row};
+use sqlx::{Connection, PgConnection, Row, SqliteConnection};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -308,6 +311,91 @@ async fn an_open_transaction_that_holds_a_key_does_not_hold_up_other_accepts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_another_transaction_holds_costs_no_other_job_its_lease_or_its_end() {
+    let Some(server) = postgres() else { return };
+    let url = fresh(&server).await;
+    let store = store::open(&url, false).await.unwrap();
+    store.migrate().await.unwrap();
+    let mut member = store.join(&strict("w", "k")).await.unwrap();
+    let mut leases = Vec::new();
+    for _ in 0..8 {
+        let id = store.accept(new()).await.unwrap().id;
+        leases.push(claim(&*store, &*member, id).await);
+    }
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut hold = other.begin().await.unwrap();
+    let row = sqlx::query("select from mapae.jobs where id = $1 for update").bind(leases[0].job.0);
+    row.execute(&mut *hold).await.unwrap();
+
+    let held: Vec<_> = leases.iter().map(|lease| (lease.job, lease.token)).collect();
+    let beats = member.beat(&held, LONG, &WorkerReport::default()).await.unwrap();
+    assert_eq!(beats[0], Beat::Busy);
+    assert_eq!(beats[1..], [Beat::Renewed { cancel_asked: false }; 7]);
+    let settle = |lease: &Lease| {
+        store.settle(Settlement { lease: lease.clone(), verdict: Verdict::Succeed, output: None })
+    };
+    let mut ended = futures_util::future::join_all(leases.iter().map(settle)).await.into_iter();
+    let stuck = ended.next().unwrap();
+    assert!(matches!(stuck, Err(SettleError::Store(StoreError::Locked(_)))), "{stuck:?}");
+    assert!(ended.all(|ended| ended.unwrap() == State::Succeeded));
+
+    hold.rollback().await.unwrap();
+    assert_eq!(settle(&leases[0]).await.unwrap(), State::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_tells_nothing_of_itself_any_more_is_not_shown() {
+    for database in databases().await {
+        let store = store::open(&database.url, false).await.unwrap();
+        store.migrate().await.unwrap();
+        let mut member = store.join(&strict("w", "k")).await.unwrap();
+        let report = WorkerReport { heartbeat_ms: 60_000, ..WorkerReport::default() };
+        for (seconds, shown) in [(170, 1), (200, 0)] {
+            member.beat(&[], LONG, &report).await.unwrap();
+            assert_eq!(store.workers().await.unwrap().len(), 1, "{}", database.name);
+            if database.name == "sqlite" {
+                let mut file = SqliteConnection::connect(&database.url).await.unwrap();
+                let past =
+                    sqlx::query("update workers set seen_at = seen_at - $1").bind(seconds * 1_000_000_i64);
+                past.execute(&mut file).await.unwrap();
+            } else {
+                let mut other = PgConnection::connect(&database.url).await.unwrap();
+                let past = "update mapae.workers set seen_at = seen_at - $1 * interval '1 second'";
+                sqlx::query(past).bind(seconds).execute(&mut other).await.unwrap();
+            }
+            assert_eq!(store.workers().await.unwrap().len(), shown, "{} {seconds}", database.name);
+        }
+    }
+}
+
+/// It can be read by no program, nor by the next attempt.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_that_cannot_be_read_uses_up_the_budget_instead_of_coming_back_for_ever() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let store = site.store().clone();
+        let mut handlers = Handlers::default();
+        handlers.add_fn("k", move |(): (), ctx: Context| {
+            let store = store.clone();
+            async move {
+                let deep = (0..200).fold(json!(1), |value, _| json!([value]));
+                let output = Output::Inline(deep);
+                let stage = Checkpoint { stage: "s".into(), output, took: Duration::ZERO };
+                store.checkpoint(ctx.lease(), &stage).await.map_err(|_| Failure::terminal("x", "x"))?;
+                Err::<(), _>(Failure::retryable("again", "Once more."))
+            }
+        });
+        let worker = site.worker(handlers, |_| {}).await;
+        let id = site.submit("k", Value::Null, |job| job.retry.attempts = 3).await;
+        let job = site.ended(id).await;
+        assert_eq!((job.state, job.attempt), (State::Failed, 3), "{}", database.name);
+        assert_eq!(job.failure.unwrap().code, "checkpoint-unreadable");
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_cut_off_stops_its_job_before_another_starts_it() {
     let Some((url, line)) = lined().await else { return };
     let (far, near) = (Site::without_keeper(&at(&line.url)).await, Site::new(&at(&url)).await);
@@ -469,7 +557,9 @@ async fn what_is_claimed_while_a_drain_begins_is_handed_back_unstarted() {
         let mut other = PgConnection::connect(&url).await.unwrap();
         let mut hold = other.begin().await.unwrap();
         sqlx::query("lock table mapae.pauses in access exclusive mode").execute(&mut *hold).await.unwrap();
-        waiting(&mut hold, 1).await;
+        // Within one transaction the server tells of its sessions as they were at first.
+        let mut watcher = PgConnection::connect(&url).await.unwrap();
+        waiting(&mut watcher, 1).await;
         let id = site.submit("gated", Value::Null, |_| {}).await;
         // To the waiting claim it is still the time at which it was asked.
         sqlx::query("update mapae.jobs set due_at = due_at - interval '1 hour'")

@@ -119,8 +119,9 @@ impl WorkerRow {
 
     /// Whether it has told of itself in its last three heartbeats. Others are not shown: nothing waits for them.
     pub fn is_seen(&self, now: Timestamp) -> bool {
-        let silent_ms =
-            i64::try_from(3 * self.report.heartbeat_ms).unwrap_or(i64::MAX).max(Self::SEEN_MIN_MS);
+        let silent_ms = i64::try_from(self.report.heartbeat_ms.saturating_mul(3))
+            .unwrap_or(i64::MAX)
+            .max(Self::SEEN_MIN_MS);
         now.since(self.seen_at) < Duration::from_millis(silent_ms.unsigned_abs())
     }
 }

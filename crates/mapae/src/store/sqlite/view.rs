@@ -7,6 +7,8 @@ use sqlx::{AssertSqlSafe, Row};
 use std::time::Duration;
 
 use super::{Sqlite, job, job_columns, limit, now, one};
+use uuid::Uuid;
+
 use crate::job::State;
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::follow::Followed;
@@ -113,8 +115,15 @@ impl View for Sqlite {
         } else if filter.is_indexed() {
             None
         } else {
-            let looked = ask(format!("select id from {candidates} limit 1 offset $6 - 1")).await?;
-            looked.first().map(|row| row.try_get("id").map(JobId)).transpose()?
+            let looked = format!(
+                "select count(*) as jobs, min(id) as last from (select * from {candidates} limit $6)"
+            );
+            match ask(looked).await?.first() {
+                Some(row) if row.try_get::<i64, _>("jobs")? >= limit(LOOK_MAX) => {
+                    row.try_get::<Option<Uuid>, _>("last")?.map(JobId)
+                }
+                _ => None,
+            }
         };
         Ok(Found { jobs, next })
     }
