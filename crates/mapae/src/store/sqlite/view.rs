@@ -1,14 +1,14 @@
 //! Reading. Deleted jobs are not there.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Row};
-use std::time::Duration;
-
-use super::{Sqlite, job, job_columns, limit, now, one};
 use uuid::Uuid;
 
+use super::{Sqlite, job, job_columns, limit, now, one};
 use crate::job::State;
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::follow::Followed;
