@@ -99,7 +99,7 @@ pub struct KeeperHandle {
 }
 
 impl KeeperHandle {
-    /// Ends after the passes under way, or within [`STOPPING`]: a pass may be given up anywhere, as a kill would.
+    /// Ends after the passes under way, or within five seconds: a pass may be given up anywhere, as a kill would.
     pub async fn stop(self) {
         self.stop.cancel();
         let until = tokio::time::Instant::now() + STOPPING;
