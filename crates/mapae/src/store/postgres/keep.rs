@@ -24,6 +24,22 @@ use crate::store::row::{as_micros, big, count, lane, unreadable};
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
 const OWNERS_MAX: i64 = 64;
 
+/// The owners who have jobs in lane $1 that are not rung, each found by one look at the index.
+macro_rules! owners {
+    () => {
+        "
+            with recursive owners (owner) as (
+                (select owner from mapae.jobs
+                  where lane = $1 and state = 'pending' and hint = 0 order by owner limit 1)
+                union all
+                select (select j.owner from mapae.jobs j
+                         where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > o.owner
+                         order by j.owner limit 1)
+                  from owners o where o.owner is not null
+            ), "
+    };
+}
+
 /// The end of both ways to ring: what is `taken (id, owner, due_at)` gets its turn. Binds $1 lane, $3 again.
 macro_rules! take_turns {
     () => {
@@ -428,16 +444,8 @@ impl Postgres {
     /// T2, some from each owner, so that a newcomer need not wait until older backlogs are drained.
     async fn ring_fair(&self, lane: &str, room: i64, again: Duration) -> Result<Vec<Rung>, StoreError> {
         let rows = sqlx::query(concat!(
-            "
-            with recursive owners (owner) as (
-                (select owner from mapae.jobs
-                  where lane = $1 and state = 'pending' and hint = 0 order by owner limit 1)
-                union all
-                select (select j.owner from mapae.jobs j
-                         where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > o.owner
-                         order by j.owner limit 1)
-                  from owners o where o.owner is not null
-            ), chosen (owner) as (
+            owners!(),
+            "chosen (owner) as (
                 select owner from owners where owner is not null
                  order by md5(owner || $4) limit $5
             ), taken as (
@@ -474,16 +482,8 @@ impl Postgres {
         each: &EachOwner,
     ) -> Result<Vec<Rung>, StoreError> {
         let rows = sqlx::query(concat!(
-            "
-            with recursive owners (owner) as (
-                (select owner from mapae.jobs
-                  where lane = $1 and state = 'pending' and hint = 0 order by owner limit 1)
-                union all
-                select (select j.owner from mapae.jobs j
-                         where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > o.owner
-                         order by j.owner limit 1)
-                  from owners o where o.owner is not null
-            ), offered as (
+            owners!(),
+            "offered as (
                 select owner, count(*) as jobs from mapae.jobs
                  where lane = $1 and state = 'pending' and hint > 0 group by owner
             ), running as (

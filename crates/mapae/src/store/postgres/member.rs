@@ -1,6 +1,7 @@
 //! Heartbeat of a worker, and its standing in the store.
 
 use async_trait::async_trait;
+use sqlx::postgres::PgRow;
 use sqlx::{Connection, PgConnection, Row};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -116,19 +117,7 @@ impl PgMember {
         .bind(serde_json::json!(report))
         .rows(&mut self.pulse)
         .await?;
-        let mut renewed = HashMap::with_capacity(rows.len());
-        for row in rows {
-            let lease: (Uuid, Uuid) = (row.try_get("id")?, row.try_get("token")?);
-            let beat = match row.try_get("renewed")? {
-                true => Beat::Renewed { cancel_asked: row.try_get("cancel_asked")? },
-                false => Beat::Busy,
-            };
-            renewed.insert(lease, beat);
-        }
-        Ok(leases
-            .iter()
-            .map(|(job, token)| renewed.get(&(job.0, token.0)).copied().unwrap_or(Beat::Lost))
-            .collect())
+        beats(&rows, leases)
     }
 }
 
@@ -172,4 +161,19 @@ impl Member for PgMember {
         self.pulse.close().await?;
         self.presence.end().await
     }
+}
+
+/// The answer to each lease, of rows that have been renewed, or passed over because another transaction has them.
+pub(super) fn beats(rows: &[PgRow], leases: &[(JobId, Token)]) -> Result<Vec<Beat>, StoreError> {
+    let mut answers = HashMap::with_capacity(rows.len());
+    for row in rows {
+        let lease: (Uuid, Uuid) = (row.try_get("id")?, row.try_get("token")?);
+        let beat = match row.try_get("renewed")? {
+            true => Beat::Renewed { cancel_asked: row.try_get("cancel_asked")? },
+            false => Beat::Busy,
+        };
+        answers.insert(lease, beat);
+    }
+    let answer = |(job, token): &(JobId, Token)| answers.get(&(job.0, token.0)).copied();
+    Ok(leases.iter().map(|lease| answer(lease).unwrap_or(Beat::Lost)).collect())
 }

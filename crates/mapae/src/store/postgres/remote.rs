@@ -1,14 +1,13 @@
 //! Leases held outside. Every write of the running side carries the token.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::Row;
-use uuid::Uuid;
 
 use super::Postgres;
 use super::ask::Ask;
+use super::member::beats;
 use super::run::lost;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{BusinessKey, JobId, Kind, Lane, Owner};
@@ -113,17 +112,7 @@ impl Remote for Postgres {
         .bind(Holder::service().name)
         .rows(&self.pool)
         .await?;
-        let mut renewed = HashMap::with_capacity(rows.len());
-        for row in rows {
-            let lease: (Uuid, Uuid) = (row.try_get("id")?, row.try_get("token")?);
-            let beat = match row.try_get("renewed")? {
-                true => Beat::Renewed { cancel_asked: row.try_get("cancel_asked")? },
-                false => Beat::Busy,
-            };
-            renewed.insert(lease, beat);
-        }
-        let beat = |(job, token): &(JobId, Token)| renewed.get(&(job.0, token.0)).copied();
-        Ok(leases.iter().map(|lease| beat(lease).unwrap_or(Beat::Lost)).collect())
+        beats(&rows, leases)
     }
 
     async fn offer(
