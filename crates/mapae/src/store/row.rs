@@ -94,6 +94,30 @@ macro_rules! job_row {
 }
 pub(super) use job_row;
 
+/// A schedule with its last tick, of a row of either database.
+macro_rules! schedule_row {
+    ($row:expr) => {{
+        use crate::job::{name, schedule::Missed, timestamp::Timestamp};
+        use crate::store::row::unreadable;
+        let row = $row;
+        let missed: String = row.try_get("missed")?;
+        let last_at = row.try_get::<Option<i64>, _>("last_at")?.map(Timestamp::from_micros);
+        Ok(crate::store::contract::Schedule {
+            name: name::ScheduleName::new(row.try_get::<String, _>("name")?).map_err(unreadable)?,
+            owner: name::Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?,
+            kind: name::Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
+            cron: row.try_get("cron")?,
+            zone: row.try_get("zone")?,
+            missed: Missed::parse(&missed)
+                .ok_or_else(|| unreadable("a way to treat missed ticks that is none"))?,
+            next_at: row.try_get::<Option<i64>, _>("next_at")?.map(Timestamp::from_micros),
+            last: last_at.zip(row.try_get::<Option<uuid::Uuid>, _>("job")?.map(name::JobId)),
+            paused: row.try_get("paused")?,
+        })
+    }};
+}
+pub(super) use schedule_row;
+
 impl JobRow {
     pub(super) fn job(self) -> Result<Job, StoreError> {
         let holder = match (self.holder, self.incarnation) {

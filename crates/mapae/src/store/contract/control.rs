@@ -68,6 +68,16 @@ pub enum AcceptError {
     Store(#[from] StoreError),
 }
 
+impl AcceptError {
+    /// Of a job that has no key which could have been used before.
+    pub(crate) fn without_key(self) -> StoreError {
+        match self {
+            Self::Store(error) => error,
+            other => StoreError::Broken(other.to_string().into()),
+        }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// Not there, or not within the caller's scope.

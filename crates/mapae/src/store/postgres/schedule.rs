@@ -3,16 +3,14 @@
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use sqlx::{Connection, Row};
-use uuid::Uuid;
 
 use super::Postgres;
 use super::ask::{Ask, within};
-use crate::job::name::{JobId, Kind, Owner, ScheduleName};
+use crate::job::name::ScheduleName;
 use crate::job::record::NewJob;
-use crate::job::schedule::Missed;
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{AcceptError, Schedule, Schedules, StoreError};
-use crate::store::row::unreadable;
+use crate::store::row::schedule_row;
 
 #[async_trait]
 impl Schedules for Postgres {
@@ -99,8 +97,9 @@ impl Schedules for Postgres {
             if first.rows_affected() == 0 {
                 continue;
             }
-            let accepted =
-                super::unique::accept_on(&mut transaction, job, self.outbox).await?.map_err(refused)?;
+            let accepted = super::unique::accept_on(&mut transaction, job, self.outbox)
+                .await?
+                .map_err(AcceptError::without_key)?;
             // The same work waits or runs already: that is the tick's job.
             if accepted.duplicate {
                 sqlx::query("update mapae.ticks set job = $3 where schedule = $1 and at = timestamptz 'epoch' + $2 * interval '1 microsecond'")
@@ -149,27 +148,6 @@ impl Schedules for Postgres {
     }
 }
 
-/// A tick's job has no key that could have been used before.
-fn refused(error: AcceptError) -> StoreError {
-    match error {
-        AcceptError::Store(error) => error,
-        other => StoreError::Broken(other.to_string().into()),
-    }
-}
-
 fn schedule(row: &PgRow) -> Result<Schedule, StoreError> {
-    let missed: String = row.try_get("missed")?;
-    let last_at = row.try_get::<Option<i64>, _>("last_at")?.map(Timestamp::from_micros);
-    Ok(Schedule {
-        name: ScheduleName::new(row.try_get::<String, _>("name")?).map_err(unreadable)?,
-        owner: Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?,
-        kind: Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
-        cron: row.try_get("cron")?,
-        zone: row.try_get("zone")?,
-        missed: Missed::parse(&missed)
-            .ok_or_else(|| unreadable("a way to treat missed ticks that is none"))?,
-        next_at: row.try_get::<Option<i64>, _>("next_at")?.map(Timestamp::from_micros),
-        last: last_at.zip(row.try_get::<Option<Uuid>, _>("job")?.map(JobId)),
-        paused: row.try_get("paused")?,
-    })
+    schedule_row!(row)
 }
