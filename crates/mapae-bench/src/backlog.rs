@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use sqlx::{Connection, SqliteConnection};
 
-use crate::cost::{Cost, per_ten_thousand};
+use crate::cost::Cost;
 use crate::site::{Database, Site, execute};
 use crate::table::{Row, median};
 
@@ -46,10 +46,10 @@ async fn drain(database: &Database, backlog: usize) -> f64 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         assert!(began.elapsed().as_secs() < 120, "the worker starts nothing");
     }
-    let cpu = cost.seconds() - before;
+    let cpu = cost.seconds().since(before).per_ten_thousand(JOBS);
     worker.drain().await;
     site.close().await;
-    per_ten_thousand(cpu, JOBS)
+    cpu.all()
 }
 
 /// Copies of a job that is there, of many owners.

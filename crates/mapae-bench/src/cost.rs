@@ -24,10 +24,33 @@ impl Cost {
         Self { server: Some(u32::try_from(pid).unwrap()) }
     }
 
-    /// Processor seconds so far, of this process and of the server with all its children.
-    pub(crate) fn seconds(&self) -> f64 {
+    /// Processor seconds so far.
+    pub(crate) fn seconds(&self) -> Seconds {
         let own = stat(std::process::id()).map_or(0.0, |stat| stat.own);
-        own + self.server.map_or(0.0, server)
+        Seconds { own, server: self.server.map_or(0.0, server) }
+    }
+}
+
+/// Of this process, and of the server with all its children.
+#[derive(Clone, Copy)]
+pub(crate) struct Seconds {
+    pub(crate) own: f64,
+    pub(crate) server: f64,
+}
+
+impl Seconds {
+    pub(crate) fn all(self) -> f64 {
+        self.own + self.server
+    }
+
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self { own: self.own - before.own, server: self.server - before.server }
+    }
+
+    /// Per 10,000 jobs.
+    pub(crate) fn per_ten_thousand(self, jobs: usize) -> Self {
+        let of = |seconds: f64| seconds * 10_000.0 / jobs as f64;
+        Self { own: of(self.own), server: of(self.server) }
     }
 }
 
@@ -64,11 +87,6 @@ pub(crate) fn resident_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
-}
-
-/// Per 10,000 jobs.
-pub(crate) fn per_ten_thousand(seconds: f64, jobs: usize) -> f64 {
-    seconds * 10_000.0 / jobs as f64
 }
 
 pub(crate) fn rate(jobs: usize, took: Duration) -> f64 {

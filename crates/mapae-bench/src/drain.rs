@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::cost::{Cost, per_ten_thousand, rate};
+use crate::cost::{Cost, Seconds, rate};
 use crate::site::{Database, Site};
 use crate::table::{Row, median};
 use crate::{RUNS, raw};
@@ -20,6 +20,7 @@ pub(crate) async fn measure(database: &Database) -> Vec<Row> {
     let mut rows = Vec::new();
     for (slots, batch, speed_min, cpu_max, goal) in against {
         let (mut ours, mut theirs) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+        let mut own = Vec::new();
         let (mut speeds, mut costs) = (Vec::new(), Vec::new());
         for run in 0..=RUNS {
             let (raw_rate, raw_cpu) = yardstick(database, batch).await;
@@ -27,11 +28,12 @@ pub(crate) async fn measure(database: &Database) -> Vec<Row> {
             // The first warms up.
             if run > 0 {
                 speeds.push(rate / raw_rate);
-                costs.push(cpu / raw_cpu);
+                costs.push(cpu.all() / raw_cpu.all());
                 ours.0.push(rate);
-                ours.1.push(cpu);
+                ours.1.push(cpu.all());
+                own.push(cpu.own);
                 theirs.0.push(raw_rate);
-                theirs.1.push(raw_cpu);
+                theirs.1.push(raw_cpu.all());
             }
         }
         let (speed, cost) = (median(speeds), median(costs));
@@ -41,10 +43,11 @@ pub(crate) async fn measure(database: &Database) -> Vec<Row> {
                 database.name()
             ),
             found: format!(
-                "{:.0}/s against {:.0}/s: {speed:.2} ×; CPU s per 10,000: {:.2} against {:.2}: {cost:.2} ×",
+                "{:.0}/s against {:.0}/s: {speed:.2} ×; CPU s per 10,000: {:.2} ({:.2} without the server) against {:.2}: {cost:.2} ×",
                 median(ours.0),
                 median(theirs.0),
                 median(ours.1),
+                median(own),
                 median(theirs.1)
             ),
             goal,
@@ -54,14 +57,14 @@ pub(crate) async fn measure(database: &Database) -> Vec<Row> {
     rows
 }
 
-async fn yardstick(database: &Database, batch: usize) -> (f64, f64) {
+async fn yardstick(database: &Database, batch: usize) -> (f64, Seconds) {
     let cost = Cost::of(database).await;
     let before = cost.seconds();
     let took = raw::drain(database, JOBS, batch).await;
-    (rate(JOBS, took), per_ten_thousand(cost.seconds() - before, JOBS))
+    (rate(JOBS, took), cost.seconds().since(before).per_ten_thousand(JOBS))
 }
 
-async fn drain(database: &Database, slots: usize) -> (f64, f64) {
+async fn drain(database: &Database, slots: usize) -> (f64, Seconds) {
     let site = Site::new(database).await;
     site.fill(JOBS).await;
     let cost = Cost::of(database).await;
@@ -70,8 +73,8 @@ async fn drain(database: &Database, slots: usize) -> (f64, f64) {
     let (worker, _told) = site.worker(slots).await;
     site.ended(JOBS).await;
     let took = began.elapsed();
-    let cpu = cost.seconds() - before;
+    let cpu = cost.seconds().since(before).per_ten_thousand(JOBS);
     worker.drain().await;
     site.close().await;
-    (rate(JOBS, took), per_ten_thousand(cpu, JOBS))
+    (rate(JOBS, took), cpu)
 }

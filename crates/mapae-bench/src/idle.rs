@@ -15,7 +15,7 @@ pub(crate) async fn measure(database: &Database) -> Row {
     let cost = Cost::of(&Database::Sqlite).await;
     let before = cost.seconds();
     tokio::time::sleep(Duration::from_secs(SECONDS)).await;
-    let share = (cost.seconds() - before) / SECONDS as f64 * 100.0;
+    let share = cost.seconds().since(before).all() / SECONDS as f64 * 100.0;
     let resident = resident_mib();
     worker.drain().await;
     site.close().await;

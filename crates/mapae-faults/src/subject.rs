@@ -42,7 +42,7 @@ pub(crate) async fn run(words: &[String]) -> Result<(), Broken> {
     let parts = Parts { store, broker, blobs, metrics: Arc::default() };
     let sink = Taken { file: Mutex::new(File::options().create(true).append(true).open(taken)?) };
     let plan = KeeperPlan {
-        window: Arc::new(Window::new(1_000)),
+        window: Arc::new(Window::new(1_000, parts.broker.caps().source)),
         rescan_after: Duration::from_secs(2),
         retention: Retention::default(),
         sink: Some(Arc::new(sink)),

@@ -118,7 +118,7 @@ impl Runtime {
         };
         let broker = broker::open(&plan)?;
         let blobs = Blobs::open(config.files.reveal())?;
-        let window = Arc::new(Window::new(config.broker.window));
+        let window = Arc::new(Window::new(config.broker.window, broker.caps().source));
         // For whatever claims in this process, worker or not.
         let limits = config.limits();
         store.limit(limits.clone());

@@ -26,7 +26,13 @@ pub(crate) const UNCONFIRMED: Duration = Duration::from_secs(5);
 /// Most pointers in one publish.
 const BATCH_MAX: usize = 500;
 
+/// Owners whose last turn a process remembers for a lane. Those beyond come next, as newcomers do.
+const OWNERS_MAX: usize = 10_000;
+
 /// How full each lane's hot window is, and whose turn comes when, as far as this process knows.
+///
+/// The window bounds what a broker has to hold. Where rows are claimed from the store itself nothing has to be held,
+/// and it has no bound: a job is then offered by the statement that accepts it, whatever the backlog.
 ///
 /// Turns are dealt out by start-time fair queueing: an owner's job comes one after the owner's last one
 /// or after the turn the lane has come to, whichever is later. So whoever has little waiting comes next,
@@ -36,7 +42,7 @@ const BATCH_MAX: usize = 500;
 /// more than the window, a place in the order, or one keeper pass.
 #[derive(Debug)]
 pub struct Window {
-    size: usize,
+    size: Option<usize>,
     lanes: Mutex<HashMap<Lane, Waiting>>,
 }
 
@@ -50,11 +56,14 @@ struct Waiting {
 }
 
 impl Window {
-    pub fn new(size: usize) -> Self {
+    /// Of at most so many jobs in each lane, for a broker that holds them.
+    pub fn new(size: usize, source: Source) -> Self {
+        let size = (source == Source::Pointers).then_some(size);
         Self { size, lanes: Mutex::default() }
     }
 
-    pub fn size(&self) -> usize {
+    /// Most jobs in each lane.
+    pub fn size(&self) -> Option<usize> {
         self.size
     }
 
@@ -62,10 +71,13 @@ impl Window {
     fn take(&self, lane: &Lane, owner: &Owner) -> Option<u64> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = lanes.entry(lane.clone()).or_default();
-        if waiting.jobs >= self.size {
+        if self.size.is_some_and(|size| waiting.jobs >= size) {
             return None;
         }
         waiting.jobs += 1;
+        if waiting.owners.len() >= OWNERS_MAX && !waiting.owners.contains_key(owner) {
+            return Some(waiting.turn + 1);
+        }
         let last = waiting.owners.entry(owner.clone()).or_default();
         *last = 1 + (*last).max(waiting.turn);
         Some(*last)
@@ -249,7 +261,7 @@ mod tests {
 
     #[test]
     fn whoever_has_little_waiting_comes_next() {
-        let (window, lane) = (Window::new(1_000), "analyze".parse::<Lane>().unwrap());
+        let (window, lane) = (Window::new(1_000, Source::Pointers), "analyze".parse::<Lane>().unwrap());
         let many: Vec<u64> = (0..100).filter_map(|_| window.take(&lane, &owner("many"))).collect();
         assert_eq!(many, (1..=100).collect::<Vec<_>>());
         // Forty of them have been claimed since.
@@ -259,8 +271,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_claimed_from_the_store_itself_is_offered_without_bound() {
+        let (window, lane) = (Window::new(2, Source::Rows), "analyze".parse::<Lane>().unwrap());
+        let turns = (0..3).map(|_| window.take(&lane, &owner("acme")));
+        assert_eq!(turns.collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+    }
+
+    #[test]
+    fn of_owners_beyond_the_bound_nothing_is_remembered() {
+        let (window, lane) = (Window::new(0, Source::Rows), "analyze".parse::<Lane>().unwrap());
+        for number in 0..2 * OWNERS_MAX {
+            assert_eq!(window.take(&lane, &owner(&format!("owner-{number}"))), Some(1));
+        }
+        assert_eq!(window.take(&lane, &owner("owner-0")), Some(2));
+        assert_eq!(window.lanes.lock().unwrap()[&lane].owners.len(), OWNERS_MAX);
+    }
+
+    #[test]
     fn a_full_window_takes_no_more_and_an_empty_lane_begins_again() {
-        let (window, lane) = (Window::new(2), "analyze".parse::<Lane>().unwrap());
+        let (window, lane) = (Window::new(2, Source::Pointers), "analyze".parse::<Lane>().unwrap());
         let take = || window.take(&lane, &owner("acme"));
         assert_eq!((take(), take(), take()), (Some(1), Some(2), None));
         window.measured(Vec::new());

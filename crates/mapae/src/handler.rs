@@ -94,8 +94,7 @@ struct Typed<H>(H);
 impl<H: Handler> Task for Typed<H> {
     async fn run(&self, ctx: &Context) -> Result<Outcome, Failure> {
         let input = read_input(ctx)?;
-        let output = self.0.run(input, ctx).await?;
-        Ok(Outcome::Done(Some(ctx.keep(output).await?)))
+        done(ctx, self.0.run(input, ctx).await?).await
     }
 }
 
@@ -110,9 +109,14 @@ where
     Fut: Future<Output = Result<O, Failure>> + Send,
 {
     async fn run(&self, ctx: &Context) -> Result<Outcome, Failure> {
-        let output = (self.0)(read_input(ctx)?, ctx.clone()).await?;
-        Ok(Outcome::Done(Some(ctx.keep(output).await?)))
+        done(ctx, (self.0)(read_input(ctx)?, ctx.clone()).await?).await
     }
+}
+
+/// The end of a handler that gave this. Of one that gives nothing, `()`, nothing is stored.
+async fn done(ctx: &Context, output: impl Serialize + Send) -> Result<Outcome, Failure> {
+    let output = ctx.keep(output).await?;
+    Ok(Outcome::Done(Some(output).filter(|output| *output != Output::Inline(serde_json::Value::Null))))
 }
 
 fn read_input<I: DeserializeOwned>(ctx: &Context) -> Result<I, Failure> {

@@ -9,7 +9,7 @@
 //!
 //! | duty | every | |
 //! |---|---|---|
-//! | bell | 200 ms, or when the next job is due | T2: ring what is due |
+//! | bell | 200 ms, or when the next job is due, or when half a window is used up | T2: ring what is due |
 //! | leases | 500 ms | T7, the windows; each 2 s deadlines and T8, ringing again |
 //! | events | 500 ms | T12 |
 //! | files | 30 s | retention, garbage; what the broker put aside; each hour files nobody refers to |
@@ -117,6 +117,7 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
         parts,
         plan,
         swept_at: Mutex::new(Instant::now()),
+        rang_at: Mutex::new(Instant::now()),
         rounds: AtomicU32::new(0),
         silent_since: Mutex::default(),
         defined: AtomicBool::new(false),
@@ -134,6 +135,8 @@ struct Keeper {
     parts: Parts,
     plan: KeeperPlan,
     swept_at: Mutex<Instant>,
+    /// When a pass last had something due to ring.
+    rang_at: Mutex<Instant>,
     /// Passes over the leases so far.
     rounds: AtomicU32,
     /// Since when the broker has not answered.
@@ -182,6 +185,18 @@ async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
     }
 }
 
+/// When to ring again after a pass that rang so many: when half of a window has been used up at the pace of late,
+/// so that workers never find it empty while there is a backlog, and a pass is worth its cost.
+///
+/// Without a bound all that is due has been rung, unless it was more than a pass takes.
+fn next_ring(rung: usize, since: Duration, window: Option<usize>) -> Duration {
+    match (rung, window) {
+        (BATCH.., _) => BREATH,
+        (0, _) | (_, None) => LOOK,
+        (rung, Some(window)) => since.mul_f64(window as f64 / (2 * rung) as f64).clamp(BREATH, LOOK),
+    }
+}
+
 impl Keeper {
     /// One pass; answers how long to wait for the next.
     async fn pass(&self, duty: Duty) -> Result<Duration, StoreError> {
@@ -196,9 +211,14 @@ impl Keeper {
 
     async fn bell(&self) -> Result<Duration, StoreError> {
         Ok(match self.parts.store.next_due(LOOK).await? {
-            Some(due) if due.is_zero() && self.ring(None).await? >= BATCH => BREATH,
-            Some(due) if !due.is_zero() => due.max(BREATH),
-            _ => LOOK,
+            Some(due) if due.is_zero() => {
+                let rung = self.ring(None).await?;
+                let mut rang_at = self.rang_at.lock().unwrap_or_else(PoisonError::into_inner);
+                let since = std::mem::replace(&mut *rang_at, Instant::now()).elapsed();
+                next_ring(rung, since, self.plan.window.size())
+            }
+            Some(due) => due.max(BREATH),
+            None => LOOK,
         })
     }
 
@@ -209,7 +229,7 @@ impl Keeper {
             self.parts.metrics.count("mapae_reaped_total", kind.to_string(), 1);
         }
         if !self.plan.window.is_empty() {
-            self.plan.window.measured(self.parts.store.windows(self.plan.window.size()).await?);
+            self.plan.window.measured(self.parts.store.windows(self.plan.window.size().unwrap_or(1)).await?);
         }
         // What is less urgent, and would keep an idle database from resting.
         if !self.rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(SLOWER) {
@@ -394,5 +414,25 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_filled_again_when_half_of_it_is_used_up() {
+        let ms = Duration::from_millis;
+        let window = Some(1_000);
+        assert_eq!(next_ring(0, ms(10), window), LOOK, "nothing to ring");
+        assert_eq!(next_ring(1, ms(200), window), LOOK, "a trickle");
+        assert_eq!(next_ring(500, ms(100), window), ms(100), "as it was");
+        assert_eq!(next_ring(900, ms(90), window), ms(50), "sooner: it was nearly empty");
+        assert_eq!(next_ring(10, ms(0), window), BREATH);
+        assert_eq!(next_ring(10, Duration::from_secs(1_000_000), window), LOOK);
+        assert_eq!(next_ring(BATCH, ms(90), window), BREATH, "more than a pass takes");
+        assert_eq!(next_ring(BATCH, ms(90), None), BREATH, "more than a pass takes");
+        assert_eq!(next_ring(10, ms(1), None), LOOK, "all that was due");
     }
 }

@@ -55,7 +55,7 @@ pub const KEYS: &[Key] = &[
         "broker.window",
         Some("1000"),
         "a number from 1 to 100000",
-        "Most jobs of one lane that are offered at a time, whatever the backlog.",
+        "Most jobs of one lane that a broker holds at a time, whatever the backlog; \"embedded:\" holds none.",
     ),
     secret(
         "files.url",

@@ -65,6 +65,9 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (5, include_str!("../../migrations/postgres/0005_remote.sql")),
 ];
 
+/// Most rows that one statement claims or rings; it stands in them as a number, so that their plans know it.
+const AT_ONCE_MAX: usize = 1_000;
+
 /// The columns of a [`super::row::JobRow`], of a row called `j`.
 macro_rules! job_columns {
     () => {

@@ -64,7 +64,7 @@ pub(crate) async fn everything(store: &dyn Store) {
     let join = Join { name: "w".into(), strict: true, kinds: vec![job().kind], slots: 4 };
     let mut member = store.join(&join).await.unwrap();
     let holder = member.holder().clone();
-    let plan = RingPlan { window: 1_010, again: LONG, rescan: Some(Vec::new()), max: 10 };
+    let plan = RingPlan { window: Some(1_010), again: LONG, rescan: Some(Vec::new()), max: 10 };
     let rung = store.ring(&plan).await.unwrap();
     let pointers: Vec<_> = rung.iter().map(|rung| (rung.job, rung.hint)).collect();
     store.rung(&pointers, LONG).await.unwrap();
@@ -166,7 +166,7 @@ async fn limited(store: &dyn Store, holder: &Holder) {
     store.limit(limits.clone());
     store.shut(&Gate::Resource("other".into()), LONG).await.unwrap();
     let lanes = [LaneQuota { lane: lane(), max: 4 }];
-    let plan = RingPlan { window: 2_000, again: LONG, rescan: None, max: 10 };
+    let plan = RingPlan { window: Some(2_000), again: LONG, rescan: None, max: 10 };
     for _ in 0..8 {
         accepted(store).await;
     }

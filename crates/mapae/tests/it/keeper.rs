@@ -14,8 +14,12 @@ async fn every_duty_can_be_done_on_an_empty_database_and_on_one_with_work() {
         for round in 0..2 {
             let store = site.store();
             store.next_due(Duration::from_secs(1)).await.unwrap();
-            let plan =
-                RingPlan { window: 10, again: Duration::from_secs(60), rescan: Some(Vec::new()), max: 10 };
+            let plan = RingPlan {
+                window: Some(10),
+                again: Duration::from_secs(60),
+                rescan: Some(Vec::new()),
+                max: 10,
+            };
             let rung = store.ring(&plan).await.unwrap();
             assert_eq!(rung.len(), round * 3, "{}", database.name);
             store.rung(&[], Duration::from_secs(60)).await.unwrap();

@@ -99,7 +99,7 @@ impl Site {
     pub(crate) fn around(store: Arc<dyn Store>, broker: Arc<dyn Broker>, rescan_after: Duration) -> Self {
         let files = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(&format!("file:{}", files.path().display())).unwrap();
-        let window = Arc::new(Window::new(1_000));
+        let window = Arc::new(Window::new(1_000, broker.caps().source));
         let accept = Accept::new(store.clone(), broker.clone(), window.clone(), rescan_after);
         let parts = Parts { store, broker, blobs, metrics: Arc::new(Metrics::default()) };
         Self { parts, accept, window, rescan_after, keeper: None, _files: files }

@@ -20,8 +20,8 @@ pub trait Keep {
     /// after `plan.again`. Paused lanes give nothing.
     ///
     /// Fair between owners: each job gets a turn, which is the lowest turn still waiting in the lane plus
-    /// the job's place among those of its owner. So a newcomer's first job comes next, however much of
-    /// another's waits.
+    /// the job's place among those of its owner, counted among the 10,000 that come first. So a newcomer's first job comes next,
+    /// however much of another's waits.
     async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError>;
 
     /// These pointers (a job and the hint it carried) are with the broker: they are rung again only after
@@ -55,8 +55,9 @@ pub trait Keep {
 /// How far one pass rings.
 #[derive(Clone, Debug)]
 pub struct RingPlan {
-    /// Most rung jobs a lane has waiting at a time: bounds what a broker holds, whatever the backlog.
-    pub window: usize,
+    /// Most rung jobs a lane has waiting at a time: bounds what a broker holds, whatever the backlog. `None`
+    /// where none holds any.
+    pub window: Option<usize>,
     /// When a returned pointer comes back unless [`Keep::rung`] says it was published.
     pub again: Duration,
     /// Whether what was rung before and whose time has come is rung again (T8), and the lanes where it is

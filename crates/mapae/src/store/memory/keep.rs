@@ -104,7 +104,7 @@ impl Tables {
         for row in self.jobs.values() {
             let Status::Pending { hint, ring_at } = row.life.status else { continue };
             let lane = row.new.lane();
-            let place = places.entry(lane.clone()).or_insert(plan.window);
+            let place = places.entry(lane.clone()).or_insert(plan.window.unwrap_or(usize::MAX));
             *place = place.saturating_sub(usize::from(hint > 0));
             let Some(patience) = (if hint == 0 { Some(Duration::ZERO) } else { plan.patience(&lane) }) else {
                 continue;

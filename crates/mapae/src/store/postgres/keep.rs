@@ -8,11 +8,11 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use super::Postgres;
 use super::absence::Missing;
 use super::ask::Ask;
 use super::presence::absent;
 use super::view::{event, event_columns};
+use super::{AT_ONCE_MAX, Postgres};
 use crate::job::event::Event;
 use crate::job::lease::Holder;
 use crate::job::limit::EachOwner;
@@ -40,7 +40,8 @@ macro_rules! owners {
     };
 }
 
-/// The end of both ways to ring: what is `taken (id, owner, due_at)` gets its turn. Binds $1 lane, $3 again.
+/// The end of all ways to ring: what is `taken (id, owner, due_at, state, hint)` gets its turn. Binds $1 lane,
+/// $3 again. Joined by id alone, and to the state by value: see `claimed!` in `run.rs`.
 macro_rules! take_turns {
     () => {
         "
@@ -49,20 +50,23 @@ macro_rules! take_turns {
                                   where w.lane = $1 and w.state = 'pending' and w.hint > 0
                                   order by w.turn limit 1), 0) as turn
             ), waiting as (
-                select owner, count(*) as jobs from mapae.jobs
-                 where lane = $1 and state = 'pending' and hint > 0 group by owner
+                select owner, count(*) as jobs
+                  from (select owner from mapae.jobs where lane = $1 and state = 'pending' and hint > 0
+                         order by turn limit 10000) w
+                 group by owner
             ), placed as (
-                select t.id, base.turn + coalesce(w.jobs, 0) + row_number() over (partition by t.owner order by t.due_at, t.id)
+                select t.id, t.state, t.hint,
+                       base.turn + coalesce(w.jobs, 0) + row_number() over (partition by t.owner order by t.due_at, t.id)
                        as turn
                   from taken t
                  cross join base
                   left join waiting w on w.owner = t.owner
+                 limit 1000
             )
             update mapae.jobs j
                set hint = 1, turn = placed.turn, ring_at = now() + $3 * interval '1 microsecond'
               from placed
-             where j.id = any(array(select id from placed)) and j.id = placed.id
-               and j.state = 'pending' and j.hint = 0 and j.due_at <= now()
+             where j.id = placed.id and j.state = placed.state and j.hint = placed.hint and j.due_at <= now()
             returning j.id, j.owner, j.lane, j.hint, j.trace, j.turn
         "
     };
@@ -75,7 +79,7 @@ impl Keep for Postgres {
             None => Vec::new(),
         };
         for (lane, room) in self.lanes_to_ring(plan).await? {
-            let left = plan.max.saturating_sub(rung.len());
+            let left = plan.max.saturating_sub(rung.len()).min(AT_ONCE_MAX);
             let room = room.min(i64::try_from(left).unwrap_or(i64::MAX));
             if room == 0 {
                 break;
@@ -425,8 +429,9 @@ impl Postgres {
                   from lanes l where l.lane is not null
             )
             select lane, room
-              from (select l.lane, $1 - (select count(*) from (select from mapae.jobs w
-                                 where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1) w) as room
+              from (select l.lane, case when $1::bigint is null then $2 else
+                               $1 - (select count(*) from (select from mapae.jobs w
+                                      where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1) w) end as room
                       from lanes l
                      where l.lane is not null
                        and not exists (select from mapae.pauses p where p.lane = l.lane)
@@ -435,7 +440,8 @@ impl Postgres {
              where room > 0
             ",
         )
-        .bind(i64::try_from(plan.window).unwrap_or(i64::MAX))
+        .bind(plan.window.map(|window| i64::try_from(window).unwrap_or(i64::MAX)))
+        .bind(i64::try_from(plan.max).unwrap_or(i64::MAX))
         .rows(&self.pool)
         .await?;
         rows.iter().map(|row| Ok((row.try_get("lane")?, row.try_get("room")?))).collect()
@@ -449,10 +455,10 @@ impl Postgres {
                 select owner from owners where owner is not null
                  order by md5(owner || $4) limit $5
             ), taken as (
-                select x.id, x.owner, x.due_at
+                select x.id, x.owner, x.due_at, x.state, x.hint
                   from chosen
                  cross join lateral (
-                       select j.id, j.owner, j.due_at from mapae.jobs j
+                       select j.id, j.owner, j.due_at, j.state, j.hint from mapae.jobs j
                         where j.lane = $1 and j.owner = chosen.owner and j.state = 'pending' and j.hint = 0
                           and j.due_at <= now()
                         order by j.due_at, j.id
@@ -503,10 +509,10 @@ impl Postgres {
                                       and g.next_at > now() + $8 * interval '1 microsecond')
                  order by md5(o.owner || $4) limit $5
             ), taken as (
-                select x.id, x.owner, x.due_at
+                select x.id, x.owner, x.due_at, x.state, x.hint
                   from chosen
                  cross join lateral (
-                       select j.id, j.owner, j.due_at from mapae.jobs j
+                       select j.id, j.owner, j.due_at, j.state, j.hint from mapae.jobs j
                         where j.lane = $1 and j.owner = chosen.owner and j.state = 'pending' and j.hint = 0
                           and j.due_at <= now()
                         order by j.due_at, j.id
@@ -534,7 +540,7 @@ impl Postgres {
         let rows = sqlx::query(concat!(
             "
             with taken as (
-                select j.id, j.owner, j.due_at from mapae.jobs j
+                select j.id, j.owner, j.due_at, j.state, j.hint from mapae.jobs j
                  where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.due_at <= now()
                  order by j.due_at, j.id
                  limit $2

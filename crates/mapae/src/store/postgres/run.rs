@@ -10,7 +10,7 @@ use tracing::error;
 use uuid::Uuid;
 
 use super::ask::{Ask, within};
-use super::{Postgres, job_columns};
+use super::{AT_ONCE_MAX, Postgres, job_columns};
 use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::limit::Stop;
@@ -29,6 +29,10 @@ use crate::store::row::{as_micros, job_row, state, unreadable};
 /// The end of both claims: what is `free (id, state, place, turn)` becomes running, once more under its own
 /// guard, is told of, and is answered. Binds $3 holder, $4 incarnation, $5 lease, $6 outbox, $7 the
 /// failure of an attempt whose worker was lost.
+///
+/// Rows are found by their id and compared with the state they were locked in, by value: with `state = '…'` the
+/// planner, as long as it knows little of the table, reads through a partial index of that state; without the
+/// bound it takes the batch for a tenth of the table and reads all of that.
 macro_rules! claimed {
     () => {
         concat!(
@@ -41,9 +45,8 @@ macro_rules! claimed {
                        failure = case free.state when 'running' then $7::jsonb || jsonb_build_object('attempt', j.attempt)
                                                  else j.failure end, hint = 0, turn = null, ring_at = null,
                        sequence = j.sequence + case free.state when 'running' then 2 else 1 end
-                  from free
-                 where j.id = any(array(select id from free)) and j.id = free.id
-                   and j.state = free.state and j.attempt < j.attempts_max
+                  from (select * from free limit 1000) free
+                 where j.id = free.id and j.state = free.state and j.attempt < j.attempts_max
                 returning j.*, free.state as was, free.place, free.turn as turned
             ), told as (
                 insert into mapae.events (job, sequence, owner, kind, event, at, attempt, worker, code, sent)
@@ -66,6 +69,88 @@ impl Run for Postgres {
     }
 
     async fn claim_pointers(
+        &self,
+        holder: &Holder,
+        pointers: &[(JobId, Owner)],
+        lease: Duration,
+        room: &[Room],
+    ) -> Result<Vec<Claim>, StoreError> {
+        let mut claims = Vec::with_capacity(pointers.len());
+        for pointers in pointers.chunks(AT_ONCE_MAX) {
+            claims.extend(self.claim_some(holder, pointers, lease, room).await?);
+        }
+        Ok(claims)
+    }
+
+    async fn claim_lanes(
+        &self,
+        holder: &Holder,
+        lanes: &[LaneQuota],
+        max: usize,
+        lease: Duration,
+        room: &[Room],
+    ) -> Result<Claimed, StoreError> {
+        let mut claimed = Claimed::default();
+        for (limited, lanes) in in_turn(lanes, &self.limits(), room) {
+            let left = max.min(AT_ONCE_MAX) - claimed.holdings.len();
+            if lanes.is_empty() || left == 0 {
+                continue;
+            }
+            if limited {
+                let some = self.claim_limited(holder, &lanes, left, lease, room).await?;
+                claimed.holdings.extend(some.holdings);
+                claimed.stops.extend(some.stops);
+            } else {
+                claimed.holdings.extend(self.claim_plain(holder, &lanes, left, lease).await?);
+            }
+        }
+        Ok(claimed)
+    }
+
+    async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
+        self.settles.ask(settlement).await?
+    }
+
+    async fn progress(&self, lease: &Lease, progress: &Progress) -> Result<(), SettleError> {
+        let done = sqlx::query(
+            "update mapae.jobs set progress = $3 where id = $1 and token = $2 and state = 'running'",
+        )
+        .bind(lease.job.0)
+        .bind(lease.token.0)
+        .bind(serde_json::json!(progress))
+        .done(&self.pool)
+        .await?;
+        if done.rows_affected() > 0 { Ok(()) } else { Err(lost(&self.pool, lease).await?) }
+    }
+
+    async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint) -> Result<(), SettleError> {
+        let mut connection = within(self.pool.acquire()).await?;
+        checkpoint_on(&mut connection, lease, checkpoint, self.outbox).await
+    }
+
+    async fn checkpoints(&self, job: JobId) -> Result<Vec<Checkpoint>, StoreError> {
+        let rows = sqlx::query(
+            "select stage, output, took_us from mapae.checkpoints where job = $1 order by at, stage",
+        )
+        .bind(job.0)
+        .rows(&self.pool)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Checkpoint {
+                    stage: row.try_get("stage")?,
+                    output: serde_json::from_value(row.try_get("output")?)
+                        .map_err(|_| unreadable("a checkpoint that cannot be read"))?,
+                    took: Duration::from_micros(crate::store::row::big(row.try_get("took_us")?)?),
+                })
+            })
+            .collect()
+    }
+}
+
+impl Postgres {
+    /// The answers to pointers of one statement.
+    async fn claim_some(
         &self,
         holder: &Holder,
         pointers: &[(JobId, Owner)],
@@ -142,73 +227,6 @@ impl Run for Postgres {
         Ok(pointers.iter().map(&mut answer).collect())
     }
 
-    async fn claim_lanes(
-        &self,
-        holder: &Holder,
-        lanes: &[LaneQuota],
-        max: usize,
-        lease: Duration,
-        room: &[Room],
-    ) -> Result<Claimed, StoreError> {
-        let mut claimed = Claimed::default();
-        for (limited, lanes) in in_turn(lanes, &self.limits(), room) {
-            let left = max - claimed.holdings.len();
-            if lanes.is_empty() || left == 0 {
-                continue;
-            }
-            if limited {
-                let some = self.claim_limited(holder, &lanes, left, lease, room).await?;
-                claimed.holdings.extend(some.holdings);
-                claimed.stops.extend(some.stops);
-            } else {
-                claimed.holdings.extend(self.claim_plain(holder, &lanes, left, lease).await?);
-            }
-        }
-        Ok(claimed)
-    }
-
-    async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
-        self.settles.ask(settlement).await?
-    }
-
-    async fn progress(&self, lease: &Lease, progress: &Progress) -> Result<(), SettleError> {
-        let done = sqlx::query(
-            "update mapae.jobs set progress = $3 where id = $1 and token = $2 and state = 'running'",
-        )
-        .bind(lease.job.0)
-        .bind(lease.token.0)
-        .bind(serde_json::json!(progress))
-        .done(&self.pool)
-        .await?;
-        if done.rows_affected() > 0 { Ok(()) } else { Err(lost(&self.pool, lease).await?) }
-    }
-
-    async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint) -> Result<(), SettleError> {
-        let mut connection = within(self.pool.acquire()).await?;
-        checkpoint_on(&mut connection, lease, checkpoint, self.outbox).await
-    }
-
-    async fn checkpoints(&self, job: JobId) -> Result<Vec<Checkpoint>, StoreError> {
-        let rows = sqlx::query(
-            "select stage, output, took_us from mapae.checkpoints where job = $1 order by at, stage",
-        )
-        .bind(job.0)
-        .rows(&self.pool)
-        .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(Checkpoint {
-                    stage: row.try_get("stage")?,
-                    output: serde_json::from_value(row.try_get("output")?)
-                        .map_err(|_| unreadable("a checkpoint that cannot be read"))?,
-                    took: Duration::from_micros(crate::store::row::big(row.try_get("took_us")?)?),
-                })
-            })
-            .collect()
-    }
-}
-
-impl Postgres {
     /// T3 for lanes without gates.
     async fn claim_plain(
         &self,
@@ -512,9 +530,11 @@ pub(super) async fn settle_on(
     });
     let rows = sqlx::query(
         "
-        with given as (
-            select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::jsonb[], $6::jsonb[])
-                       as g (id, token, verdict, delay, failure, output)
+        with given as materialized (
+            -- The state by value, as in a claim.
+            select *, 'running' as state
+              from unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::jsonb[], $6::jsonb[])
+                as g (id, token, verdict, delay, failure, output)
         ), held as (
             select g.*, j.holder as worker, now() + g.delay * interval '1 microsecond' as due,
                    case when j.cancel_asked then 'cancelled'
@@ -528,8 +548,7 @@ pub(super) async fn settle_on(
                              and j.deadline <= now() + g.delay * interval '1 microsecond' then 'failed'
                         else 'pending' end as next
               from given g
-              join mapae.jobs j on j.id = g.id and j.token = g.token
-             where j.id = any($1) and j.state = 'running'
+              join mapae.jobs j on j.id = g.id and j.token = g.token and j.state = g.state
              order by j.id
                for update of j
         ), settled as (
@@ -551,7 +570,7 @@ pub(super) async fn settle_on(
                    token = null, holder = null, incarnation = null, leased_until = null, progress = null,
                    sequence     = j.sequence + 1
               from held
-             where j.id = any($1) and j.id = held.id and j.token = held.token and j.state = 'running'
+             where j.id = held.id and j.token = held.token and j.state = held.state
             returning j.id, j.owner, j.kind, j.state, j.sequence, j.started_at, j.settled_by, held.worker, held.verdict, held.output,
                       case when held.next <> 'pending' or held.verdict <> 'snooze' then held.failure->>'code' end as code,
                       j.attempt + case when held.next = 'pending' and held.verdict <> 'retry' then 1 else 0 end as attempt

@@ -44,8 +44,10 @@ macro_rules! take_turns {
                                   where w.lane = $1 and w.state = 'pending' and w.hint > 0
                                   order by w.turn limit 1), 0)
             ), waiting as (
-                select owner, count(*) as jobs from jobs
-                 where lane = $1 and state = 'pending' and hint > 0 group by owner
+                select owner, count(*) as jobs
+                  from (select owner from jobs where lane = $1 and state = 'pending' and hint > 0
+                         order by turn limit 10000)
+                 group by owner
             ), placed as materialized (
                 select t.id, base.turn + coalesce(mine.jobs, 0)
                            + row_number() over (partition by t.owner order by t.due_at, t.id) as turn
@@ -373,8 +375,9 @@ async fn lanes_to_ring(tx: &mut Transaction<'_>, plan: &RingPlan) -> Result<Vec<
         outbox_lanes!(),
         "
         select lane, room
-          from (select l.lane, $1 - (select count(*) from (select 1 from jobs w
-                             where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1)) as room
+          from (select l.lane, case when $1 is null then $3 else
+                           $1 - (select count(*) from (select 1 from jobs w
+                                  where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1)) end as room
                   from lanes l
                  where l.lane is not null
                    and not exists (select 1 from pauses p where p.lane = l.lane)
@@ -383,8 +386,9 @@ async fn lanes_to_ring(tx: &mut Transaction<'_>, plan: &RingPlan) -> Result<Vec<
          where room > 0
         ",
     ))
-    .bind(limit(plan.window))
-    .bind(tx.now);
+    .bind(plan.window.map(limit))
+    .bind(tx.now)
+    .bind(limit(plan.max));
     tx.rows(query).await?.iter().map(|row| Ok((row.try_get("lane")?, row.try_get("room")?))).collect()
 }
 
