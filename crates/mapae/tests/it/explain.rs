@@ -348,6 +348,36 @@ fn look<'a>(step: &'a Value, scans: &mut Vec<&'a str>) -> u64 {
     own.max(below.unwrap_or_default())
 }
 
+/// From now on the server tells the plans of what new connections to this database ask for.
+async fn explain(connection: &mut PgConnection, name: &str) {
+    for setting in [
+        "session_preload_libraries = auto_explain",
+        "auto_explain.log_min_duration = 0",
+        "auto_explain.log_analyze = on",
+        "auto_explain.log_buffers = on",
+        "auto_explain.log_timing = off",
+        // Those of triggers, too.
+        "auto_explain.log_nested_statements = on",
+        "auto_explain.log_format = json",
+        "auto_explain.log_level = notice",
+        "plan_cache_mode = force_generic_plan",
+    ] {
+        let statement = format!("alter database {name} set {setting}");
+        connection.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
+    }
+}
+
+/// The plans that were told so far of statements on our tables, with their text.
+fn told() -> Vec<(String, Value)> {
+    let plan = |notice: String| {
+        let at = notice.find('{').filter(|_| notice.starts_with("duration: "))?;
+        let mut told: Value = serde_json::from_str(&notice[at..]).unwrap();
+        let statement = told["Query Text"].as_str().unwrap().to_owned();
+        statement.contains("mapae.").then(|| (statement, told["Plan"].take()))
+    };
+    heard::notices().into_iter().filter_map(plan).collect()
+}
+
 /// Most blocks that a statement may touch: some dozens of rows, each in ten indexes of a few levels. A table of a
 /// million jobs has a hundred thousand.
 const BLOCKS_MAX: u64 = 2_000;
@@ -374,21 +404,7 @@ async fn explain_every_statement() {
     let mut connection = PgConnection::connect(&url).await.unwrap();
     fill(&mut connection).await;
     let name = url.rsplit('/').next().unwrap();
-    for setting in [
-        "session_preload_libraries = auto_explain",
-        "auto_explain.log_min_duration = 0",
-        "auto_explain.log_analyze = on",
-        "auto_explain.log_buffers = on",
-        "auto_explain.log_timing = off",
-        // Those of triggers, too.
-        "auto_explain.log_nested_statements = on",
-        "auto_explain.log_format = json",
-        "auto_explain.log_level = notice",
-        "plan_cache_mode = force_generic_plan",
-    ] {
-        let statement = format!("alter database {name} set {setting}");
-        connection.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
-    }
+    explain(&mut connection, name).await;
 
     let store = Postgres::open(&url, true).await.unwrap();
     everything(&store).await;
@@ -400,18 +416,14 @@ async fn explain_every_statement() {
 
     let mut wrong = Vec::new();
     let mut explained = 0;
-    for notice in heard::notices() {
-        let Some(at) = notice.find('{').filter(|_| notice.starts_with("duration: ")) else { continue };
-        let told: Value = serde_json::from_str(&notice[at..]).unwrap();
-        let statement = told["Query Text"].as_str().unwrap();
+    for (statement, plan) in told() {
         // Statistics count.
-        let counts = statement.contains("group by state") || statement.contains("group by lane");
-        if !statement.contains("mapae.") || counts {
+        if statement.contains("group by state") || statement.contains("group by lane") {
             continue;
         }
         explained += 1;
         let mut scans = Vec::new();
-        let blocks = look(&told["Plan"], &mut scans);
+        let blocks = look(&plan, &mut scans);
         let waiting =
             statement.contains("recursive owners") || statement.contains("j.state = 'succeeded' order by");
         let searches = statement.contains(&LOOK_MAX.to_string()) || statement.contains(" offset ");
@@ -423,7 +435,7 @@ async fn explain_every_statement() {
             BLOCKS_MAX
         };
         if !scans.is_empty() || blocks > most {
-            wrong.push(format!("{blocks} blocks, reads through {scans:?}: {statement}\n{:#}", told["Plan"]));
+            wrong.push(format!("{blocks} blocks, reads through {scans:?}: {statement}\n{plan:#}"));
         }
     }
     connection.close().await.unwrap();
@@ -431,4 +443,59 @@ async fn explain_every_statement() {
     connection.execute(sqlx::AssertSqlSafe(format!("drop database {name} with (force)"))).await.unwrap();
     assert!(explained > 80, "{explained} statements: were they all seen?");
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Rows that a plan read and did not take, at any step.
+fn vainly(step: &Value) -> u64 {
+    let here = ["Rows Removed by Filter", "Rows Removed by Join Filter"].map(|name| step[name].as_u64());
+    let below = step["Plans"].as_array().into_iter().flatten().map(vainly);
+    here.into_iter().flatten().sum::<u64>() + below.sum::<u64>()
+}
+
+#[test]
+fn no_batch_reads_through_a_new_table_of_which_the_planner_knows_nothing() {
+    let test = "explain::no_batch_reads_through_a_new_table_of_which_the_planner_knows_nothing";
+    in_a_child("env", test, explain_batches_in_a_new_table);
+}
+
+async fn explain_batches_in_a_new_table() {
+    let Some(server) = site::postgres() else { return };
+    heard::listen();
+    let url = site::fresh(&server).await;
+    let store = mapae::store::open(&url, true).await.unwrap();
+    store.migrate().await.unwrap();
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    // As in the first minute of a database.
+    connection.execute("alter table mapae.jobs set (autovacuum_enabled = false)").await.unwrap();
+    let accepts = (0..3_000).map(|_| store.accept(job()));
+    futures_util::future::try_join_all(accepts).await.unwrap();
+    let holder = Holder::new("w");
+    let plan = RingPlan { window: None, again: LONG, rescan: None, max: 1_000 };
+    let quota = [LaneQuota { lane: lane(), max: 1_000 }];
+    store.ring(&plan).await.unwrap();
+    let running = store.claim_rung(&holder, &quota, 1_000, LONG).await.unwrap();
+    store.ring(&plan).await.unwrap();
+    store.close().await;
+
+    let name = url.rsplit('/').next().unwrap();
+    explain(&mut connection, name).await;
+    let store = mapae::store::open(&url, true).await.unwrap();
+    assert_eq!(store.ring(&RingPlan { max: 10, ..plan }).await.unwrap().len(), 10);
+    let claimed = store.claim_rung(&holder, &[LaneQuota { max: 10, ..quota[0].clone() }], 10, LONG).await;
+    assert_eq!(claimed.unwrap().len(), 10);
+    let settles = running.into_iter().take(10).map(|holding| {
+        store.settle(Settlement { lease: holding.lease, verdict: Verdict::Succeed, output: None })
+    });
+    futures_util::future::try_join_all(settles).await.unwrap();
+    store.close().await;
+
+    let plans = told();
+    assert!(plans.len() > 3, "{} plans", plans.len());
+    for (statement, plan) in plans {
+        let vainly = vainly(&plan);
+        assert!(vainly < 200, "{vainly} rows read in vain: {statement}\n{plan:#}");
+    }
+    connection.close().await.unwrap();
+    let mut connection = PgConnection::connect(&server).await.unwrap();
+    connection.execute(sqlx::AssertSqlSafe(format!("drop database {name} with (force)"))).await.unwrap();
 }
