@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::ahead::Ahead;
 use crate::fleet::Fleet;
 use crate::install::debian_package;
 use crate::step::{Outcome, cargo, exit_code, run, status, step};
@@ -24,8 +25,11 @@ pub(crate) fn faults(words: &[&str]) -> Outcome<ExitCode> {
 }
 
 /// The short run and the broken promises, as a part of all tests.
+///
+/// They mostly wait: meanwhile what later steps need is built.
 pub(crate) fn short(fleet: &Fleet) -> Outcome<()> {
     build()?;
+    let ahead = Ahead::start();
     for (title, words) in [("Faults", "--short"), ("Faults: broken promises", "--mutants")] {
         step(title, || {
             let mut command = harness_command(&[words]);
@@ -33,7 +37,10 @@ pub(crate) fn short(fleet: &Fleet) -> Outcome<()> {
             run(fleet.show(&mut command), help)
         })?;
     }
-    Ok(())
+    step("Faults: builds beside them", || {
+        ahead.finish();
+        Ok(())
+    })
 }
 
 fn build() -> Outcome<()> {

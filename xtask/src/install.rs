@@ -100,17 +100,31 @@ pub(crate) fn python_package(package: &str, folder: &Path) -> Outcome<()> {
     )
 }
 
-/// The program cargo-deny: the one in PATH, or our own copy, built the first time (about 3 minutes of CPU).
+/// The program cargo-deny: the one in PATH, or our own copy, built the first time.
 pub(crate) fn cargo_deny() -> Outcome<PathBuf> {
-    let name = PathBuf::from("cargo-deny");
-    if succeeds(Command::new(&name).arg("--version")) {
-        return Ok(name);
+    if let Some(there) = find_cargo_deny() {
+        return Ok(there);
     }
-    let own = Path::new(TOOLS).join("bin/cargo-deny");
-    if !succeeds(Command::new(&own).arg("--version")) {
-        let arguments =
-            ["install", "--quiet", "--locked", "--root", TOOLS, "--version", CARGO_DENY, "cargo-deny"];
-        persist(&mut cargo(&arguments), "is the package registry reachable?")?;
-    }
-    Ok(own)
+    persist(&mut install_cargo_deny(), "is the package registry reachable?")?;
+    Ok(own_cargo_deny())
+}
+
+pub(crate) fn has_cargo_deny() -> bool {
+    find_cargo_deny().is_some()
+}
+
+/// Without optimisation: it looks through one lock file, and takes longer to build than to run either way.
+pub(crate) fn install_cargo_deny() -> Command {
+    let mut command = cargo(&["install", "--quiet", "--locked", "--debug", "--root", TOOLS]);
+    command.args(["--version", CARGO_DENY, "cargo-deny"]).env("CARGO_PROFILE_DEV_DEBUG", "false");
+    command
+}
+
+fn find_cargo_deny() -> Option<PathBuf> {
+    let places = [PathBuf::from("cargo-deny"), own_cargo_deny()];
+    places.into_iter().find(|place| succeeds(Command::new(place).arg("--version")))
+}
+
+fn own_cargo_deny() -> PathBuf {
+    Path::new(TOOLS).join("bin/cargo-deny")
 }

@@ -3,6 +3,7 @@
 //! Only the standard library, so that it builds in seconds on a machine that has nothing yet. What it starts it
 //! stops: servers are values, and their `Drop` ends them (`server.rs`).
 
+mod ahead;
 mod bench;
 mod check;
 mod demo;
