@@ -1,9 +1,11 @@
 //! Measures the readers on a folder of documents with known content: `score FOLDER`.
 //!
 //! The folder holds what is there of: `spreadsheets/` with `expected/` and `index.tsv` (passwords),
-//! `korean-pdf/` with `truth.json`, `pdf-robustness/` with `index.tsv`, `icdar2013/` with `*-str.xml`.
+//! `korean-pdf/` with `truth.json`, `pdf-robustness/` with `index.tsv`, `icdar2013/` with `*-str.xml`, `hwp/`, `hwpx/` with `expected/`.
 //! Tables are compared with `*-str.xml` as well. A figure for what is there is printed on a line; what is missing below a full score is listed under it.
 
+#[path = "score/hangul.rs"]
+mod hangul;
 #[path = "../tests/it/tables/score.rs"]
 mod relations;
 #[path = "score/tables.rs"]
@@ -42,11 +44,19 @@ async fn main() -> std::process::ExitCode {
 
 async fn score(folder: &Path) -> Result<(), Failure> {
     let scorer = Scorer { reader: DocumentReader::new(), limits: Limits::default() };
+    // One part of it, where its name is given.
+    let only = std::env::var("SCORE_ONLY").unwrap_or_default();
+    if only == "hangul" {
+        hangul::score(&scorer, &folder.join("hwpx")).await?;
+        scorer.outcomes("hwp", &folder.join("hwp")).await?;
+        return scorer.outcomes("hwpx", &folder.join("hwpx")).await;
+    }
     scorer.cells(&folder.join("spreadsheets")).await?;
     scorer.korean(&folder.join("korean-pdf")).await?;
     scorer.words(&folder.join("icdar2013")).await?;
     tables::score(&scorer.reader, &scorer.limits, &folder.join("icdar2013")).await?;
-    for set in ["pdf-robustness", "spreadsheets", "korean-pdf", "icdar2013"] {
+    hangul::score(&scorer, &folder.join("hwpx")).await?;
+    for set in ["pdf-robustness", "spreadsheets", "korean-pdf", "icdar2013", "hwp", "hwpx"] {
         scorer.outcomes(set, &folder.join(set)).await?;
     }
     Ok(())

@@ -6,7 +6,6 @@
 //! reader, and `xls`, whose reader builds dense ranges while opening, is measured before it is opened.
 //! Formulas are not computed; the values the file holds are taken.
 
-mod archive;
 mod csv;
 mod grid;
 mod ods;
@@ -30,16 +29,22 @@ pub(crate) struct Book {
     pub(crate) warnings: Vec<Warning>,
 }
 
-pub(crate) fn read(kind: Kind, data: &[u8], name: &str, limits: &Limits) -> Result<Book, DocumentError> {
+pub(crate) fn read(
+    kind: Kind,
+    data: &[u8],
+    name: &str,
+    password: Option<&str>,
+    limits: &Limits,
+) -> Result<Book, DocumentError> {
     let mut book = grid::BookBuilder::new(limits);
     match kind {
         Kind::Xlsx => damaged_if_it_panics(|| workbook::read_xlsx(data, limits, &mut book))?,
         Kind::Xlsb => damaged_if_it_panics(|| workbook::read_xlsb(data, limits, &mut book))?,
         Kind::Xls => damaged_if_it_panics(|| xls::read(data, limits, &mut book))?,
-        Kind::Ods => ods::read(data, limits, &mut book)?,
+        Kind::Ods => ods::read(data, password, limits, &mut book)?,
         Kind::Csv => csv::read(data, name, None, &mut book)?,
         Kind::Tsv => csv::read(data, name, Some('\t'), &mut book)?,
-        Kind::Pdf | Kind::Text | Kind::Protected => return Err(DocumentError::Unsupported),
+        _ => return Err(DocumentError::Unsupported),
     }
     Ok(book.finish())
 }

@@ -9,9 +9,10 @@ use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-use super::archive;
 use super::grid::{BookBuilder, COLUMNS_MAX, Merged, ROWS_MAX, SheetBuilder};
 use super::value::Content;
+use crate::archive;
+use crate::decrypt::odf::Encryption;
 use crate::document::Value;
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
@@ -19,17 +20,28 @@ use crate::limits::Limits;
 /// The encryption check reads no more of the manifest than this.
 const MANIFEST_MAX: u64 = 4 * 1024 * 1024;
 
-pub(super) fn read(data: &[u8], limits: &Limits, book: &mut BookBuilder) -> Result<(), DocumentError> {
+pub(super) fn read(
+    data: &[u8],
+    password: Option<&str>,
+    limits: &Limits,
+    book: &mut BookBuilder,
+) -> Result<(), DocumentError> {
     archive::check(data, limits)?;
     let mut archive = zip::ZipArchive::new(Cursor::new(data)).map_err(|_| DocumentError::Damaged)?;
-    if let Ok(manifest) = archive.by_name("META-INF/manifest.xml") {
-        let mut text = Vec::new();
-        let read = manifest.take(MANIFEST_MAX).read_to_end(&mut text);
-        if read.is_ok() && text.windows(16).any(|w| w == b":encryption-data") {
-            return Err(DocumentError::EncryptionUnsupported);
-        }
+    let mut manifest = Vec::new();
+    if let Ok(part) = archive.by_name("META-INF/manifest.xml") {
+        // One that breaks off, or is larger, describes no encryption that could be opened.
+        let _ = part.take(MANIFEST_MAX).read_to_end(&mut manifest);
     }
+    let encryption = Encryption::of(&String::from_utf8_lossy(&manifest))?;
     let content = archive.by_name("content.xml").map_err(|_| DocumentError::Damaged)?;
+    if let Some(encryption) = encryption {
+        let mut bytes = Vec::new();
+        let mut content = content.take(limits.part_bytes);
+        content.read_to_end(&mut bytes).map_err(|_| DocumentError::Damaged)?;
+        let opened = encryption.open("content.xml", bytes, password, limits.part_bytes)?;
+        return ContentReader::new(opened.as_slice(), limits.string_bytes).sheets(book);
+    }
     ContentReader::new(BufReader::new(content.take(limits.unpacked_bytes)), limits.string_bytes).sheets(book)
 }
 

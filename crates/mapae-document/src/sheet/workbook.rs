@@ -5,7 +5,8 @@ use std::io::Cursor;
 use calamine::{Reader, SheetType, Xlsb, XlsbError, Xlsx, XlsxError};
 
 use super::grid::{BookBuilder, Merged};
-use super::{archive, value};
+use super::value;
+use crate::archive;
 use crate::document::Warning;
 use crate::error::DocumentError;
 use crate::limits::Limits;
