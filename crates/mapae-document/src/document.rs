@@ -93,6 +93,9 @@ pub struct Sheet {
     pub columns: u32,
     /// Ranges in A1 notation.
     pub merged: Vec<String>,
+    /// People do not see it unless they ask for it.
+    #[serde(default)]
+    pub hidden: bool,
 }
 
 /// A heading.

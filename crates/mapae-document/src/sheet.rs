@@ -1,18 +1,21 @@
 //! Spreadsheets to sheets and tables.
 //!
-//! A sheet is one table in the sheet's own coordinates, and only cells that hold something are kept: two
+//! A sheet is one table in the sheet's own coordinates, unless several stand on it, and only cells that hold something are kept: two
 //! cells in opposite corners are two cells, whatever lies between them. That is why no reader's dense range
 //! is ever asked for: `xlsx` and `xlsb` are streamed cell by cell, `ods` is read by our own streaming
 //! reader, and `xls`, whose reader builds dense ranges while opening, is measured before it is opened.
 //! Formulas are not computed; the values the file holds are taken.
 
 mod csv;
+mod format;
 mod grid;
 mod ods;
+mod split;
 pub(crate) mod text;
 mod value;
 mod workbook;
 mod xls;
+mod xls_formats;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

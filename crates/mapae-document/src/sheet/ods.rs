@@ -3,6 +3,7 @@
 //! A reader of our own, because repeated cells and rows must stay repeated: the format writes the empty rest
 //! of a sheet as one row repeated a million times, and a dense reader makes a million rows of it.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Cursor, Read};
 
 use quick_xml::escape::resolve_xml_entity;
@@ -83,12 +84,25 @@ impl<R: BufRead> ContentReader<R> {
 
     fn sheets(&mut self, book: &mut BookBuilder) -> Result<(), DocumentError> {
         let mut content_seen = false;
+        // Styles stand before the sheets that have them.
+        let (mut style, mut hidden): (String, HashSet<String>) = (String::new(), HashSet::new());
         loop {
             match self.next()? {
                 Event::Start(e) if e.name().as_ref() == "office:spreadsheet" => content_seen = true,
+                Event::Start(e) if e.name().as_ref() == "style:style" => {
+                    style = attribute(&e, "style:name").unwrap_or_default();
+                }
+                Event::Start(e)
+                    if e.name().as_ref() == "style:table-properties"
+                        && attribute(&e, "table:display").as_deref() == Some("false") =>
+                {
+                    hidden.insert(std::mem::take(&mut style));
+                }
                 Event::Start(e) if e.name().as_ref() == "table:table" => {
                     let name = attribute(&e, "table:name").unwrap_or_default();
                     let mut sheet = book.sheet(&name)?;
+                    sheet
+                        .hide(attribute(&e, "table:style-name").is_some_and(|style| hidden.contains(&style)));
                     let merged = self.table(&mut sheet)?;
                     sheet.finish(merged);
                 }
@@ -164,9 +178,15 @@ impl<R: BufRead> ContentReader<R> {
             Content::text(text).map(|c| Content { value: Some(Value::Error { error: c.text.clone() }), ..c })
         } else {
             match attribute("office:value-type").as_deref() {
-                Some("float" | "percentage" | "currency") => number().and_then(Content::number),
+                Some("float") => number().and_then(Content::number),
+                // What is written for a person says the unit.
+                Some("percentage" | "currency") => {
+                    number().and_then(Content::number).map(|c| c.written(text))
+                }
                 Some("date") => attribute("office:date-value").and_then(Content::date),
-                Some("time") => attribute("office:time-value").and_then(Content::duration),
+                Some("time") => {
+                    attribute("office:time-value").and_then(Content::duration).map(|c| c.written(text))
+                }
                 Some("boolean") => attribute("office:boolean-value").and_then(|v| Content::bool(v == "true")),
                 Some("string") => Content::text(attribute("office:string-value").unwrap_or(text)),
                 _ => Content::text(text),

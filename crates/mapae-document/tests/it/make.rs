@@ -124,23 +124,34 @@ pub(crate) fn zip(parts: &[(&str, &[u8])]) -> Vec<u8> {
 
 /// A workbook of one sheet `S` with this content of its `worksheet` element.
 pub(crate) fn xlsx(sheet: &str) -> Vec<u8> {
+    workbook("visible", "", sheet)
+}
+
+/// The same in a state of the sheet, with this content of the `styleSheet` element.
+pub(crate) fn workbook(state: &str, styles: &str, sheet: &str) -> Vec<u8> {
     const RELATIONS: &str = "http://schemas.openxmlformats.org/officeDocument/2006/relationships";
     const MAIN: &str = "http://schemas.openxmlformats.org/spreadsheetml/2006/main";
-    let relations = |kind: &str, target: &str| {
+    let relations = |targets: &[(&str, &str)]| {
+        let one = |(number, (kind, target)): (usize, &(&str, &str))| {
+            format!("<Relationship Id=\"r{}\" Type=\"{RELATIONS}/{kind}\" Target=\"{target}\"/>", number + 1)
+        };
+        let all: String = targets.iter().enumerate().map(one).collect();
         format!(
-            "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">\
-             <Relationship Id=\"r1\" Type=\"{RELATIONS}/{kind}\" Target=\"{target}\"/></Relationships>"
+            "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">{all}</Relationships>"
         )
     };
     let workbook = format!(
         "<workbook xmlns=\"{MAIN}\" xmlns:r=\"{RELATIONS}\"><sheets>\
-         <sheet name=\"S\" sheetId=\"1\" r:id=\"r1\"/></sheets></workbook>"
+         <sheet name=\"S\" sheetId=\"1\" state=\"{state}\" r:id=\"r1\"/></sheets></workbook>"
     );
+    let styles = format!("<styleSheet xmlns=\"{MAIN}\">{styles}</styleSheet>");
+    let parts = [("worksheet", "worksheets/sheet1.xml"), ("styles", "styles.xml")];
     zip(&[
         ("[Content_Types].xml", b"<Types/>"),
-        ("_rels/.rels", relations("officeDocument", "xl/workbook.xml").as_bytes()),
+        ("_rels/.rels", relations(&[("officeDocument", "xl/workbook.xml")]).as_bytes()),
         ("xl/workbook.xml", workbook.as_bytes()),
-        ("xl/_rels/workbook.xml.rels", relations("worksheet", "worksheets/sheet1.xml").as_bytes()),
+        ("xl/_rels/workbook.xml.rels", relations(&parts).as_bytes()),
+        ("xl/styles.xml", styles.as_bytes()),
         ("xl/worksheets/sheet1.xml", format!("<worksheet xmlns=\"{MAIN}\">{sheet}</worksheet>").as_bytes()),
     ])
 }
