@@ -157,7 +157,7 @@ impl Excess {
             ),
             Self::Cells => (
                 "셀 수가 허용된 수보다 많습니다. 파일을 나누어 보내 주세요.",
-                "The workbook has more cells than allowed. Split it into smaller workbooks.",
+                "The document has more table cells than allowed. Split it into smaller documents.",
             ),
             Self::String => (
                 "셀 하나의 내용이 허용된 길이보다 깁니다. 내용을 나누어 다시 저장해 주세요.",
