@@ -29,7 +29,10 @@ pub(super) fn tables(cells: &[Cell]) -> Option<Vec<Part>> {
     let mut pieces = Vec::new();
     cut(cells.iter().collect(), DEPTH_MAX, &mut pieces)?;
     let whole: Vec<bool> = pieces.iter().map(|piece| is_table(piece)).collect();
-    if whole.iter().filter(|whole| **whole).count() < 2 {
+    let inside: usize =
+        pieces.iter().zip(&whole).filter(|(_, whole)| **whole).map(|(piece, _)| piece.len()).sum();
+    // A form is boxes all over a sheet, few of which look like tables.
+    if whole.iter().filter(|whole| **whole).count() < 2 || inside * 3 < cells.len() * 2 {
         return None;
     }
     // Each piece goes to a table: itself, or for words the next one, for numbers the one before.
@@ -49,7 +52,13 @@ pub(super) fn tables(cells: &[Cell]) -> Option<Vec<Part>> {
         parts.push(Part { area: area(cells.iter()), cells });
     }
     parts.sort_by_key(|part| (part.area[0], part.area[2]));
-    Some(parts)
+    // Tables that stand within each other's bounds are pieces of a larger one.
+    let apart = |at: usize| parts[at + 1..].iter().all(|part| !meet(parts[at].area, part.area));
+    (0..parts.len()).all(apart).then_some(parts)
+}
+
+fn meet(one: Area, other: Area) -> bool {
+    one[0] <= other[1] && other[0] <= one[1] && one[2] <= other[3] && other[2] <= one[3]
 }
 
 /// Cuts along empty rows, then along empty columns, and what comes of that again. `None` for too many pieces.
@@ -162,5 +171,14 @@ mod tests {
         assert_eq!(areas(&["t.", "..", "ab", "12"]), None);
         assert_eq!(areas(&["a", ".", "b", ".", "c"]), None);
         assert_eq!(areas(&[]), None);
+    }
+
+    #[test]
+    fn a_form_is_not_cut_up() {
+        // Boxes with words and numbers, two of which look like tables.
+        let rows = ["ab.1.x", "12....", "..1..y", "1....2", "cd.3..", "34...1", "..1.2.", "1.3..5"];
+        assert_eq!(areas(&rows), None);
+        // What goes with one table reaches into another.
+        assert_eq!(areas(&["ab.cd", "12.34", ".....", "5.5..", "6..6.", ".....", "ef...", "56..."]), None);
     }
 }
