@@ -75,6 +75,8 @@ enum Found {
     Old,
     /// An encrypted Office document.
     Protected,
+    /// A container of older office files too broken to say what is in it.
+    Container,
     Unknown,
 }
 
@@ -101,6 +103,13 @@ pub fn detect(name: &str, declared: Option<&str>, data: &[u8]) -> Result<Kind, D
             Found::Protected,
             Claim::Kind(Kind::Xlsx | Kind::Xlsb | Kind::Docx | Kind::Pptx) | Claim::Nothing,
         ) => Ok(Kind::Protected),
+        // The workbook's own reader takes more than ours.
+        (Found::Container, Claim::Kind(Kind::Xls) | Claim::Nothing) => Ok(Kind::Xls),
+        (Found::Container, Claim::Kind(Kind::Hwp | Kind::Xlsx | Kind::Xlsb | Kind::Docx | Kind::Pptx)) => {
+            Err(DocumentError::Damaged)
+        }
+        (Found::Container, Claim::Kind(_)) => Err(DocumentError::Mismatch),
+        (Found::Container, Claim::Other) => Err(DocumentError::Unsupported),
         (Found::Old, Claim::Kind(Kind::Hwp | Kind::Xls) | Claim::Other | Claim::Nothing) => {
             Err(DocumentError::FormatOld)
         }
@@ -241,8 +250,7 @@ fn named_kind(archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Option<Found> {
 }
 
 fn found_in_compound_file(data: &[u8]) -> Found {
-    // A container too broken for this reader may still be good enough for the workbook's own.
-    let Ok(mut file) = cfb::CompoundFile::open(Cursor::new(data)) else { return Found::Kind(Kind::Xls) };
+    let Ok(mut file) = cfb::CompoundFile::open(Cursor::new(data)) else { return Found::Container };
     if let Ok(mut header) = file.open_stream("/FileHeader") {
         let mut magic = [0; hwp::MAGIC_5.len()];
         if header.read_exact(&mut magic).is_ok() && magic == hwp::MAGIC_5 {

@@ -124,6 +124,9 @@ async fn what_breaks_off_is_read_up_to_there_and_says_so() {
     let document = read("a.hwp", &Hwp { body: cut, ..hwp() }.bytes()).await.unwrap();
     assert!(document.text.starts_with("개요\n표 제목"));
     assert_eq!(document.warnings[0].code, "part-broken");
+    let torn = &hwp().bytes()[..700];
+    assert_eq!(read("a.hwp", torn).await.unwrap_err(), DocumentError::Damaged);
+    assert_eq!(read("a.pdf", torn).await.unwrap_err(), DocumentError::Mismatch);
     let nothing = crate::make::compound(&[("/FileHeader", &Hwp::header(0))]);
     assert_eq!(read("a.hwp", &nothing).await.unwrap_err(), DocumentError::Damaged);
 }
