@@ -1,9 +1,11 @@
 //! Measures the readers on a folder of documents with known content: `score FOLDER`.
 //!
 //! The folder holds what is there of: `spreadsheets/` with `expected/` and `index.tsv` (passwords),
-//! `korean-pdf/` with `truth.json`, `pdf-robustness/` with `index.tsv`, `icdar2013/` with `*-str.xml`.
+//! `korean-pdf/` with `truth.json`, `pdf-robustness/` with `index.tsv`, `icdar2013/` with `*-str.xml`, `hwp/`, `hwpx/` with `expected/`.
 //! Tables are compared with `*-str.xml` as well. A figure for what is there is printed on a line; what is missing below a full score is listed under it.
 
+#[path = "score/hangul.rs"]
+mod hangul;
 #[path = "../tests/it/tables/score.rs"]
 mod relations;
 #[path = "score/tables.rs"]
@@ -42,11 +44,23 @@ async fn main() -> std::process::ExitCode {
 
 async fn score(folder: &Path) -> Result<(), Failure> {
     let scorer = Scorer { reader: DocumentReader::new(), limits: Limits::default() };
+    // One part of it, where its name is given.
+    let only = std::env::var("SCORE_ONLY").unwrap_or_default();
+    if only == "hangul" {
+        hangul::score(&scorer, &folder.join("hwpx")).await?;
+        scorer.outcomes("hwp", &folder.join("hwp")).await?;
+        return scorer.outcomes("hwpx", &folder.join("hwpx")).await;
+    }
+    if only == "sheets" {
+        scorer.cells(&folder.join("spreadsheets")).await?;
+        return scorer.outcomes("spreadsheets", &folder.join("spreadsheets")).await;
+    }
     scorer.cells(&folder.join("spreadsheets")).await?;
     scorer.korean(&folder.join("korean-pdf")).await?;
     scorer.words(&folder.join("icdar2013")).await?;
     tables::score(&scorer.reader, &scorer.limits, &folder.join("icdar2013")).await?;
-    for set in ["pdf-robustness", "spreadsheets", "korean-pdf", "icdar2013"] {
+    hangul::score(&scorer, &folder.join("hwpx")).await?;
+    for set in ["pdf-robustness", "spreadsheets", "korean-pdf", "icdar2013", "hwp", "hwpx"] {
         scorer.outcomes(set, &folder.join(set)).await?;
     }
     Ok(())
@@ -194,7 +208,20 @@ fn report(what: &str, matched: usize, total: usize, missing: &[String]) {
 fn cells_of<'d>(document: Option<&'d Document>, sheet: &str) -> HashMap<String, &'d Cell> {
     let tables = document.iter().flat_map(|d| d.tables.iter().flatten());
     let table = tables.filter(|t| t.sheet.as_deref() == Some(sheet));
-    table.flat_map(|t| &t.cells).map(|c| (format!("{},{}", c.row, c.col), c)).collect()
+    let placed = table.flat_map(|table| {
+        let (top, left) = table.range.as_deref().map_or((0, 0), first);
+        table.cells.iter().map(move |cell| (format!("{},{}", top + cell.row, left + cell.col), cell))
+    });
+    placed.collect()
+}
+
+/// The row and column, from 0, of the first cell of a range in A1 notation.
+fn first(range: &str) -> (u32, u32) {
+    let cell = range.split(':').next().unwrap_or_default();
+    let letters = cell.bytes().take_while(u8::is_ascii_uppercase);
+    let col = letters.fold(0, |col, letter| col * 26 + u32::from(letter - b'A') + 1);
+    let row = cell.trim_start_matches(|c: char| c.is_ascii_uppercase()).parse().unwrap_or(1u32);
+    (row - 1, col - 1)
 }
 
 fn agrees(cell: &Cell, expected: &serde_json::Value) -> bool {

@@ -1,7 +1,9 @@
-//! Password-protected Office workbooks (MS-OFFCRYPTO): a compound file that holds the real one, encrypted
+//! Password-protected Office documents (MS-OFFCRYPTO): a compound file that holds the real one, encrypted
 //! with AES by the "agile" (Office 2010 and later) or the "standard" (Office 2007) scheme. The result is the
-//! packed workbook inside, which is still a stranger's file. Older schemes (`xls` with RC4) and other
-//! formats' own (`ods`) are not opened.
+//! packed document inside, which is still a stranger's file. Older schemes (`xls` with RC4) are not opened; the
+//! one of OpenDocument is in [`odf`].
+
+pub(crate) mod odf;
 
 use std::io::{Cursor, Read};
 
@@ -20,7 +22,7 @@ const SPIN_MAX: u32 = 2_000_000;
 const INFO_MAX: u64 = 1024 * 1024;
 const BLOCK: usize = 16;
 
-/// The workbook inside `data`.
+/// The document inside `data`.
 pub(crate) fn package(data: &[u8], password: Option<&str>) -> Result<Vec<u8>, DocumentError> {
     let damaged = |_| DocumentError::Damaged;
     let mut file = cfb::CompoundFile::open(Cursor::new(data)).map_err(damaged)?;

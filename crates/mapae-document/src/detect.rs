@@ -1,9 +1,10 @@
 //! What a file is: by its bytes first, then whether its name agrees. The bytes decide; a name that says
 //! something else is refused, because whoever named it expects something else.
 
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 
 use crate::error::DocumentError;
+use crate::hwp;
 
 /// The kinds of file that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,12 @@ pub enum Kind {
     Ods,
     Csv,
     Tsv,
+    Hwp,
+    Hwpx,
+    Docx,
+    Pptx,
+    Html,
+    Markdown,
     Text,
     /// An Office document inside an encrypted container; what it is shows when it has been opened.
     Protected,
@@ -31,6 +38,12 @@ impl Kind {
             Self::Ods => "application/vnd.oasis.opendocument.spreadsheet",
             Self::Csv => "text/csv",
             Self::Tsv => "text/tab-separated-values",
+            Self::Hwp => "application/x-hwp",
+            Self::Hwpx => "application/hwp+zip",
+            Self::Docx => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+            Self::Pptx => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+            Self::Html => "text/html",
+            Self::Markdown => "text/markdown",
             Self::Text => "text/plain",
             Self::Protected => "application/x-ole-storage",
         }
@@ -38,7 +51,7 @@ impl Kind {
 
     /// Plain text in one of its uses: the bytes cannot tell them apart, the name can.
     fn is_text(self) -> bool {
-        matches!(self, Self::Csv | Self::Tsv | Self::Text)
+        matches!(self, Self::Csv | Self::Tsv | Self::Html | Self::Markdown | Self::Text)
     }
 }
 
@@ -58,8 +71,12 @@ enum Found {
     Text,
     /// A known kind that is not read.
     Unsupported,
+    /// A kind that is read, in a form older than the readers.
+    Old,
     /// An encrypted Office document.
     Protected,
+    /// A container of older office files too broken to say what is in it.
+    Container,
     Unknown,
 }
 
@@ -82,7 +99,21 @@ pub fn detect(name: &str, declared: Option<&str>, data: &[u8]) -> Result<Kind, D
         (Found::Text, Claim::Kind(said)) if said.is_text() => Ok(said),
         (Found::Text, Claim::Kind(_)) => Err(damaged_or_mismatch(data)),
         (Found::Text, Claim::Other | Claim::Nothing) => Err(DocumentError::Unsupported),
-        (Found::Protected, Claim::Kind(Kind::Xlsx | Kind::Xlsb) | Claim::Nothing) => Ok(Kind::Protected),
+        (
+            Found::Protected,
+            Claim::Kind(Kind::Xlsx | Kind::Xlsb | Kind::Docx | Kind::Pptx) | Claim::Nothing,
+        ) => Ok(Kind::Protected),
+        // The workbook's own reader takes more than ours.
+        (Found::Container, Claim::Kind(Kind::Xls) | Claim::Nothing) => Ok(Kind::Xls),
+        (Found::Container, Claim::Kind(Kind::Hwp | Kind::Xlsx | Kind::Xlsb | Kind::Docx | Kind::Pptx)) => {
+            Err(DocumentError::Damaged)
+        }
+        (Found::Container, Claim::Kind(_)) => Err(DocumentError::Mismatch),
+        (Found::Container, Claim::Other) => Err(DocumentError::Unsupported),
+        (Found::Old, Claim::Kind(Kind::Hwp | Kind::Xls) | Claim::Other | Claim::Nothing) => {
+            Err(DocumentError::FormatOld)
+        }
+        (Found::Old, Claim::Kind(_)) => Err(DocumentError::Mismatch),
         (Found::Protected, Claim::Other) => Err(DocumentError::Unsupported),
         (Found::Protected, Claim::Kind(_)) => Err(DocumentError::Mismatch),
         (Found::Unsupported, Claim::Kind(_)) => Err(DocumentError::Mismatch),
@@ -109,18 +140,43 @@ fn claim_of_name(name: &str) -> Claim {
         "csv" => Claim::Kind(Kind::Csv),
         "tsv" | "tab" => Claim::Kind(Kind::Tsv),
         "txt" => Claim::Kind(Kind::Text),
-        "hwp" | "hwpx" | "doc" | "docx" | "ppt" | "pptx" | "odt" | "odp" | "rtf" | "png" | "jpg" | "jpeg"
-        | "gif" | "tif" | "tiff" | "bmp" | "webp" | "zip" | "html" | "htm" | "xml" | "json" | "md" => {
-            Claim::Other
-        }
+        "hwp" | "hwt" => Claim::Kind(Kind::Hwp),
+        "hwpx" | "hwtx" => Claim::Kind(Kind::Hwpx),
+        "docx" | "docm" | "dotx" | "dotm" => Claim::Kind(Kind::Docx),
+        "pptx" | "pptm" | "ppsx" | "ppsm" | "potx" => Claim::Kind(Kind::Pptx),
+        "html" | "htm" | "xhtml" => Claim::Kind(Kind::Html),
+        "md" | "markdown" => Claim::Kind(Kind::Markdown),
+        "doc" | "ppt" | "odt" | "odp" | "rtf" | "png" | "jpg" | "jpeg" | "gif" | "tif" | "tiff" | "bmp"
+        | "webp" | "zip" | "xml" | "json" => Claim::Other,
         _ => Claim::Nothing,
     }
 }
 
 fn claim_of_media_type(declared: &str) -> Claim {
     let essence = declared.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    const KINDS: [Kind; 8] =
-        [Kind::Pdf, Kind::Xlsx, Kind::Xls, Kind::Xlsb, Kind::Ods, Kind::Csv, Kind::Tsv, Kind::Text];
+    const KINDS: [Kind; 14] = [
+        Kind::Pdf,
+        Kind::Xlsx,
+        Kind::Xls,
+        Kind::Xlsb,
+        Kind::Ods,
+        Kind::Csv,
+        Kind::Tsv,
+        Kind::Hwp,
+        Kind::Hwpx,
+        Kind::Docx,
+        Kind::Pptx,
+        Kind::Html,
+        Kind::Markdown,
+        Kind::Text,
+    ];
+    // Names that were in use before these were registered.
+    let essence = match essence.as_str() {
+        "application/vnd.hancom.hwp" | "application/haansofthwp" => "application/x-hwp",
+        "application/vnd.hancom.hwpx" | "application/haansofthwpx" => "application/hwp+zip",
+        "application/xhtml+xml" => "text/html",
+        essence => essence,
+    };
     KINDS.into_iter().find(|kind| kind.media_type() == essence).map_or(Claim::Nothing, Claim::Kind)
 }
 
@@ -137,9 +193,12 @@ fn found(data: &[u8]) -> Found {
     }
     // Old Excel files without a container: BOF records of BIFF 2 to 5.
     if matches!(data, [0x09, 0x00 | 0x02 | 0x04 | 0x08, 0x04..=0x10, 0x00, ..]) {
-        return Found::Unsupported;
+        return Found::Old;
     }
-    const TEXTUAL: [&[u8]; 2] = [b"{\\rtf", b"HWP Document File"];
+    if data.starts_with(hwp::MAGIC_3) {
+        return Found::Old;
+    }
+    const TEXTUAL: [&[u8]; 1] = [b"{\\rtf"];
     // A table may well begin with these letters, so they count only in what is not text.
     const BINARY: [&[u8]; 7] = [b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"BM", b"RIFF"];
     let starts = |magics: &[&[u8]]| magics.iter().any(|magic| data.starts_with(magic));
@@ -156,7 +215,7 @@ fn found(data: &[u8]) -> Found {
 
 fn found_in_zip(data: &[u8]) -> Found {
     let Ok(mut archive) = zip::ZipArchive::new(Cursor::new(data)) else { return Found::Unknown };
-    if let Some(kind) = opendocument_kind(&mut archive) {
+    if let Some(kind) = named_kind(&mut archive) {
         return kind;
     }
     let names: Vec<String> =
@@ -167,25 +226,37 @@ fn found_in_zip(data: &[u8]) -> Found {
         Found::Kind(Kind::Xlsb)
     } else if has("workbook.xml") || under("xl/") {
         Found::Kind(Kind::Xlsx)
+    } else if has("word/document.xml") {
+        Found::Kind(Kind::Docx)
+    } else if under("ppt/") {
+        Found::Kind(Kind::Pptx)
+    } else if under("contents/section") || has("contents/content.hpf") {
+        Found::Kind(Kind::Hwpx)
     } else {
         Found::Unsupported
     }
 }
 
-fn opendocument_kind(archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Option<Found> {
-    use std::io::Read;
+/// The kind of a package whose first part names it.
+fn named_kind(archive: &mut zip::ZipArchive<Cursor<&[u8]>>) -> Option<Found> {
     let mut media_type = String::new();
     archive.by_name("mimetype").ok()?.take(100).read_to_string(&mut media_type).ok()?;
     match media_type.trim() {
         "application/vnd.oasis.opendocument.spreadsheet"
         | "application/vnd.oasis.opendocument.spreadsheet-template" => Some(Found::Kind(Kind::Ods)),
+        "application/hwp+zip" | "application/owpml" => Some(Found::Kind(Kind::Hwpx)),
         _ => Some(Found::Unsupported),
     }
 }
 
 fn found_in_compound_file(data: &[u8]) -> Found {
-    // A container too broken for this reader may still be good enough for the workbook's own.
-    let Ok(file) = cfb::CompoundFile::open(Cursor::new(data)) else { return Found::Kind(Kind::Xls) };
+    let Ok(mut file) = cfb::CompoundFile::open(Cursor::new(data)) else { return Found::Container };
+    if let Ok(mut header) = file.open_stream("/FileHeader") {
+        let mut magic = [0; hwp::MAGIC_5.len()];
+        if header.read_exact(&mut magic).is_ok() && magic == hwp::MAGIC_5 {
+            return Found::Kind(Kind::Hwp);
+        }
+    }
     let has = |name: &str| file.exists(name);
     if has("/Workbook") || has("/Book") {
         Found::Kind(Kind::Xls)

@@ -28,10 +28,14 @@ pub struct Document {
     /// The sheets of a workbook, in the workbook's order.
     pub sheets: Option<Vec<Sheet>>,
     pub tables: Option<Vec<Table>>,
+    /// The headings of a document that has no pages, or whose pages are slides, in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headings: Option<Vec<Heading>>,
     pub keywords: Option<Vec<Keyword>>,
     pub intents: Option<Vec<Intent>>,
-    /// Everything readable in reading order: pages that have text, with an empty line between them, or sheets,
-    /// a line for a row. Offsets elsewhere count characters (Unicode scalar values) of it.
+    /// Everything readable in reading order: pages that have text, with an empty line between them; sheets, a line
+    /// for a row; or paragraphs, a line each, with a line for each row of a table and tabs between its cells.
+    /// Offsets elsewhere count characters (Unicode scalar values) of it.
     pub text: String,
     /// What was left out or is doubtful; an empty list means nothing was.
     pub warnings: Vec<Warning>,
@@ -89,10 +93,25 @@ pub struct Sheet {
     pub columns: u32,
     /// Ranges in A1 notation.
     pub merged: Vec<String>,
+    /// People do not see it unless they ask for it.
+    #[serde(default)]
+    pub hidden: bool,
 }
 
-/// A table. In a workbook a sheet is one table, and its rows and columns are the sheet's own. A table that
-/// goes on on the next page is one table a page, and the later ones say what they continue.
+/// A heading.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heading {
+    /// Counts from 1, the highest.
+    pub level: u8,
+    /// First and last-plus-one character in `Document::text`.
+    pub at: [u64; 2],
+    /// The slide it stands on.
+    pub page: Option<u32>,
+}
+
+/// A table. Rows and columns count from the first cell of `range` in a workbook, where a sheet is one table from its
+/// first cell on unless several stand on it. A table that goes on on the next page is one table a page, and the later
+/// ones say what they continue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
     /// Counts from 1 over the document.
@@ -100,11 +119,20 @@ pub struct Table {
     pub page: Option<u32>,
     /// The name of the sheet.
     pub sheet: Option<String>,
+    /// Where it stands on its sheet, in A1 notation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<String>,
     /// Left, bottom, right, top in PDF points from the bottom left of the page before rotation.
     pub bbox: Option<[f64; 4]>,
     /// The id of the table on an earlier page that this one continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<u32>,
+    /// The id of the table in one of whose cells this one stands. That cell's text holds its text, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<u32>,
+    /// First and last-plus-one character of its rows in `Document::text`, where the document flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<[u64; 2]>,
     /// 0 to 1.
     pub confidence: f64,
     pub title: Option<String>,

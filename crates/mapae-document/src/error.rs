@@ -41,6 +41,9 @@ pub enum DocumentError {
     Empty,
     #[error("{}", self.message(Language::English))]
     Unsupported,
+    /// A known format in a form that its programs gave up long ago (HWP 3, Excel before 97).
+    #[error("{}", self.message(Language::English))]
+    FormatOld,
     #[error("{}", self.message(Language::English))]
     Mismatch,
     #[error("{}", self.message(Language::English))]
@@ -64,6 +67,7 @@ impl DocumentError {
             Self::Damaged => "document-damaged",
             Self::Empty => "document-empty",
             Self::Unsupported => "document-unsupported",
+            Self::FormatOld => "document-format-old",
             Self::Mismatch => "document-mismatch",
             Self::TooLarge(_) => "document-too-large",
             Self::TooSlow => "document-too-slow",
@@ -108,8 +112,12 @@ impl DocumentError {
                 ("빈 파일입니다. 올린 파일을 확인해 주세요.", "The file is empty. Check what was uploaded.")
             }
             Self::Unsupported => (
-                "지원하지 않는 파일 형식입니다. PDF, XLSX, XLS, XLSB, ODS, CSV 파일을 보내 주세요.",
-                "This kind of file is not supported. Send a PDF, XLSX, XLS, XLSB, ODS or CSV file.",
+                "지원하지 않는 파일 형식입니다. PDF, HWP, HWPX, DOCX, PPTX, XLSX, XLS, XLSB, ODS, CSV, HTML, MD, TXT 파일을 보내 주세요.",
+                "This kind of file is not supported. Send a PDF, HWP, HWPX, DOCX, PPTX, XLSX, XLS, XLSB, ODS, CSV, HTML, MD or TXT file.",
+            ),
+            Self::FormatOld => (
+                "예전 형식(한글 3.0, 엑셀 95 이전)의 문서입니다. 지금 쓰는 프로그램에서 HWPX, HWP 5.0, XLSX 등으로 다시 저장해 보내 주세요.",
+                "The document is in an old form of its format (HWP 3, Excel before 97). Save it with a program of today, as HWPX, HWP 5 or XLSX.",
             ),
             Self::Mismatch => (
                 "파일 확장자와 실제 내용이 다릅니다. 올바른 확장자로 저장해 다시 보내 주세요.",
@@ -149,7 +157,7 @@ impl Excess {
             ),
             Self::Cells => (
                 "셀 수가 허용된 수보다 많습니다. 파일을 나누어 보내 주세요.",
-                "The workbook has more cells than allowed. Split it into smaller workbooks.",
+                "The document has more table cells than allowed. Split it into smaller documents.",
             ),
             Self::String => (
                 "셀 하나의 내용이 허용된 길이보다 깁니다. 내용을 나누어 다시 저장해 주세요.",

@@ -64,7 +64,8 @@ impl Handler for Analyze {
         document.stages = vec![stage("convert", ctx, begun)];
 
         let begun = Instant::now();
-        let has_pages = document.pages.is_some();
+        // Slides come with their tables.
+        let has_pages = document.pages.is_some() && document.tables.is_none();
         let tables: Option<PageTables> = ctx
             .stage("tables", || async {
                 if has_pages { self.tables(ctx, password).await.map(Some) } else { Ok(None) }

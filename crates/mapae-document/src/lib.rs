@@ -1,4 +1,4 @@
-//! PDF and spreadsheet to pages, sheets, tables and text, each document read in a child process of its own.
+//! PDF, spreadsheet and text documents to pages, sheets, tables and text, each read in a child process of its own.
 //!
 //! Documents come from strangers and the parsers of their formats are large, so nothing is parsed in the
 //! process that serves others. In reading order:
@@ -7,8 +7,9 @@
 //! - [`limits`], [`error`]: how much it may take, and why it could not be read
 //! - [`child`]: the road of a caller: a file in, a document or an error out
 //! - [`detect`]: what a file is, by its bytes and its name
-//! - `read`: bytes to document, inside the child;  `decrypt`: workbooks with a password;  `pdf`, `sheet`: the
-//!   formats
+//! - `read`: bytes to document, inside the child;  `decrypt`: documents with a password;  `archive`, `xml`: what
+//!   formats are made of;  `pdf`, `sheet`, and those that `flow`: `hwp`, `hwpx`, `docx`, `pptx`, `html`,
+//!   `markdown`: the formats
 //! - [`table`]: words and rules of a page to its tables
 //! - [`output`]: the folder that `mapae analyze` writes
 //! - [`understand`]: class, keywords and intents, by whatever the caller has for them
@@ -24,7 +25,16 @@ pub mod output;
 pub mod table;
 pub mod understand;
 
+mod archive;
 mod decrypt;
+mod docx;
+mod flow;
+mod html;
+mod hwp;
+mod hwpx;
+mod markdown;
 mod pdf;
+mod pptx;
 mod read;
 mod sheet;
+mod xml;

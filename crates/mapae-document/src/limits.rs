@@ -58,7 +58,7 @@ impl Default for Limits {
             part_bytes: 64 * MIB,
             unpack_ratio: 200,
             output_bytes: 256 * MIB,
-            memory_bytes: 1536 * MIB,
+            memory_bytes: 1024 * MIB,
             cpu_seconds: 30,
             wall: Duration::from_secs(60),
         }

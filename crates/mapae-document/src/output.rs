@@ -9,6 +9,8 @@
 //! is, because a data file that alters values is wrong; a program that runs such cells as formulas when it
 //! opens a CSV file must be told not to. CSV is RFC 4180 in UTF-8 without a byte order mark.
 
+mod markdown;
+
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -29,7 +31,7 @@ pub fn write(document: &Document, folder: &Path) -> io::Result<()> {
     let cells = document.tables.iter().flatten().map(|table| table.cells.len()).sum::<usize>();
     let pretty = cells <= PRETTY_CELLS_MAX;
     json(document, pretty, &folder.join("document.json"))?;
-    fs::write(folder.join("text.md"), markdown(document))?;
+    fs::write(folder.join("text.md"), markdown::markdown(document))?;
     json(&document.intents, true, &folder.join("intents.json"))?;
     let tables = folder.join("tables");
     if tables.exists() {
@@ -57,16 +59,6 @@ fn json(value: &impl Serialize, pretty: bool, path: &Path) -> io::Result<()> {
     }
     file.write_all(b"\n")?;
     file.flush()
-}
-
-/// The text by page under a heading for each, or as it is for what has no pages.
-fn markdown(document: &Document) -> String {
-    let Some(pages) = &document.pages else { return document.text.clone() };
-    let mut out = String::new();
-    for page in pages {
-        out.push_str(&format!("<!-- page {} -->\n\n{}\n\n", page.number, page.text));
-    }
-    out
 }
 
 /// A table as RFC 4180, every row with all its columns. A merged cell stands in its first place.
@@ -107,8 +99,11 @@ mod tests {
             id: 1,
             page: None,
             sheet: None,
+            range: None,
             bbox: None,
             continues: None,
+            inside: None,
+            at: None,
             confidence: 1.0,
             title: None,
             header_rows: 0,

@@ -8,9 +8,10 @@ use sha2::{Digest, Sha256};
 use crate::detect::{Kind, detect};
 use crate::document::{Document, Format, Page, PageTables, Source, Stage};
 use crate::error::DocumentError;
+use crate::flow::Flow;
 use crate::limits::Limits;
 use crate::table::Seen;
-use crate::{decrypt, pdf, sheet};
+use crate::{decrypt, docx, html, hwp, hwpx, markdown, pdf, pptx, sheet};
 
 /// What is read, and what helps to read it.
 pub(crate) struct Input {
@@ -62,6 +63,7 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
     let (bytes, sha256) = (input.data.len() as u64, hex(&Sha256::digest(&input.data)));
     let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref());
     let (kind, data) = opened?;
+    let password = input.password.as_deref();
     let mut document = Document {
         format: Format::V1,
         source: Source {
@@ -75,6 +77,7 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
         pages: None,
         sheets: None,
         tables: None,
+        headings: None,
         keywords: None,
         intents: None,
         text: String::new(),
@@ -83,7 +86,7 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
     };
     match kind {
         Kind::Pdf => {
-            let (pages, warnings) = pdf::read(data, input.password.as_deref(), limits)?;
+            let (pages, warnings) = pdf::read(data, password, limits)?;
             document.text = joined(&pages);
             document.pages = Some(pages);
             document.warnings = warnings;
@@ -93,10 +96,26 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
             document.text = text;
             document.warnings = warnings;
         }
+        Kind::Hwp => flowed(&mut document, limits, |flow| hwp::read(&data, password, limits, flow))?,
+        Kind::Hwpx => flowed(&mut document, limits, |flow| hwpx::read(&data, password, limits, flow))?,
+        Kind::Docx => flowed(&mut document, limits, |flow| docx::read(&data, limits, flow))?,
+        Kind::Pptx => {
+            document.pages = Some(flowed(&mut document, limits, |flow| pptx::read(&data, limits, flow))?);
+        }
+        Kind::Html => {
+            let (text, warnings) = html::decode(&data);
+            flowed(&mut document, limits, |flow| html::read(&text, flow))?;
+            document.warnings.extend(warnings);
+        }
+        Kind::Markdown => {
+            let (text, warnings) = sheet::text::decode(&data);
+            flowed(&mut document, limits, |flow| markdown::read(&text, flow))?;
+            document.warnings.extend(warnings);
+        }
         // A container inside the container.
         Kind::Protected => return Err(DocumentError::Damaged),
         Kind::Xlsx | Kind::Xls | Kind::Xlsb | Kind::Ods | Kind::Csv | Kind::Tsv => {
-            let book = sheet::read(kind, &data, base_name(&input.name), limits)?;
+            let book = sheet::read(kind, &data, base_name(&input.name), password, limits)?;
             document.sheets = Some(book.sheets);
             document.tables = Some(book.tables);
             document.text = book.text;
@@ -106,6 +125,22 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
     document.language = language::of(&document.text).map(str::to_owned);
     document.stages.push(Stage { name: "convert".to_owned(), seconds: begun.elapsed().as_secs_f64() });
     Ok(document)
+}
+
+/// Fills a document with what a reader of a flowing format tells.
+fn flowed<T>(
+    document: &mut Document,
+    limits: &Limits,
+    read: impl FnOnce(&mut Flow) -> Result<T, DocumentError>,
+) -> Result<T, DocumentError> {
+    let mut flow = Flow::new(limits);
+    let read = read(&mut flow)?;
+    let flowed = flow.finish();
+    document.text = flowed.text;
+    document.headings = Some(flowed.headings);
+    document.tables = Some(flowed.tables);
+    document.warnings = flowed.warnings;
+    Ok(read)
 }
 
 /// Pages follow each other with an empty line between them.

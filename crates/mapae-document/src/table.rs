@@ -36,6 +36,9 @@ mod shape;
 mod stream;
 mod title;
 
+pub(crate) use line::is_number;
+pub(crate) use title::is_caption;
+
 use serde::{Deserialize, Serialize};
 
 use frame::Frame;

@@ -58,10 +58,17 @@ const FORMATS: &[Format] = &[
         bytes: Bytes::Zip,
     },
     Format {
-        extensions: &["docx"],
+        extensions: &["docx", "docm"],
         media_type: "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
         bytes: Bytes::Zip,
     },
+    Format {
+        extensions: &["pptx", "pptm"],
+        media_type: "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        bytes: Bytes::Zip,
+    },
+    Format { extensions: &["hwpx"], media_type: "application/hwp+zip", bytes: Bytes::Zip },
+    Format { extensions: &["hwp"], media_type: "application/x-hwp", bytes: Bytes::Compound },
     Format { extensions: &["zip"], media_type: "application/zip", bytes: Bytes::Zip },
     Format { extensions: &["xls"], media_type: "application/vnd.ms-excel", bytes: Bytes::Compound },
     Format { extensions: &["png"], media_type: "image/png", bytes: Bytes::Png },
@@ -70,7 +77,9 @@ const FORMATS: &[Format] = &[
     Format { extensions: &["tif", "tiff"], media_type: "image/tiff", bytes: Bytes::Tiff },
     Format { extensions: &["csv"], media_type: "text/csv", bytes: Bytes::Text },
     Format { extensions: &["tsv"], media_type: "text/tab-separated-values", bytes: Bytes::Text },
-    Format { extensions: &["txt", "md"], media_type: "text/plain", bytes: Bytes::Text },
+    Format { extensions: &["html", "htm"], media_type: "text/html", bytes: Bytes::Text },
+    Format { extensions: &["md", "markdown"], media_type: "text/markdown", bytes: Bytes::Text },
+    Format { extensions: &["txt"], media_type: "text/plain", bytes: Bytes::Text },
     Format { extensions: &["json"], media_type: "application/json", bytes: Bytes::Text },
 ];
 
@@ -149,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_recognisably_something_else_is_found_out() {
-        let cases: [(&str, &[u8], bool); 9] = [
+        let cases: [(&str, &[u8], bool); 13] = [
             ("a.pdf", b"%PDF-1.7", true),
             ("a.pdf", b"PK\x03\x04", false),
             ("a.xlsx", b"%PDF-1.7", false),
@@ -159,6 +168,10 @@ mod tests {
             ("a.csv", b"\x89PNG\r\n", false),
             ("A.PDF", b"\n\n%PDF-1.4", true),
             ("a", b"GIF89a", true),
+            ("a.hwpx", b"PK\x03\x04", true),
+            ("a.hwp", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", true),
+            ("a.hwp", b"PK\x03\x04", false),
+            ("a.html", b"%PDF-1.7", false),
         ];
         for (name, head, fits) in cases {
             assert_eq!(matches!(look(name, head), Look::Fits(_)), fits, "{name}");

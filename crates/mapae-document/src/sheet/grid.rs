@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::Book;
+use super::split;
 use super::value::Content;
 use crate::document::{Cell, Sheet, Table, Warning};
 use crate::error::{DocumentError, Excess};
@@ -54,7 +55,13 @@ impl BookBuilder {
     /// Begins the next sheet.
     pub(super) fn sheet(&mut self, name: &str) -> Result<SheetBuilder<'_>, DocumentError> {
         self.sheets_left = self.sheets_left.checked_sub(1).ok_or(DocumentError::TooLarge(Excess::Sheets))?;
-        Ok(SheetBuilder { name: name.to_owned(), cells: Vec::new(), outside: 0, builder: self })
+        Ok(SheetBuilder {
+            name: name.to_owned(),
+            hidden: false,
+            cells: Vec::new(),
+            outside: 0,
+            builder: self,
+        })
     }
 
     pub(super) fn finish(self) -> Book {
@@ -65,6 +72,7 @@ impl BookBuilder {
 /// Collects one sheet.
 pub(super) struct SheetBuilder<'b> {
     name: String,
+    hidden: bool,
     cells: Vec<Cell>,
     /// Cells beyond the largest sheet there is.
     outside: u64,
@@ -87,8 +95,13 @@ impl SheetBuilder<'_> {
         Ok(())
     }
 
+    /// People do not see this sheet unless they ask for it.
+    pub(super) fn hide(&mut self, hidden: bool) {
+        self.hidden = hidden;
+    }
+
     pub(super) fn finish(self, mut merged: Vec<Merged>) {
-        let Self { name, mut cells, outside, builder } = self;
+        let Self { name, hidden, mut cells, outside, builder } = self;
         let book = &mut builder.book;
         if outside > 0 {
             let message = format!("{outside} cells lie beyond the largest possible sheet and are left out.");
@@ -118,29 +131,54 @@ impl SheetBuilder<'_> {
         let rows = cells.iter().map(|c| c.row + 1).max().unwrap_or(0);
         let columns = cells.iter().map(|c| c.col + 1).max().unwrap_or(0);
         write_text(&name, &cells, &mut book.text);
-        book.sheets.push(Sheet {
-            name: name.clone(),
-            rows,
-            columns,
-            merged: merged.iter().map(|m| a1_range(*m)).collect(),
-        });
+        let merged = merged.into_iter().map(a1_range).collect();
+        book.sheets.push(Sheet { name: name.clone(), rows, columns, merged, hidden });
         if cells.is_empty() {
             return;
         }
-        book.tables.push(Table {
-            id: book.tables.len() as u32 + 1,
-            page: None,
-            sheet: Some(name),
-            bbox: None,
-            continues: None,
-            confidence: 1.0,
-            title: None,
-            header_rows: header_rows(&cells),
-            rows,
-            columns,
-            cells,
-        });
+        match split::tables(&cells) {
+            Some(parts) => {
+                for split::Part { area: [top, bottom, left, right], mut cells } in parts {
+                    cells
+                        .iter_mut()
+                        .for_each(|cell| (cell.row, cell.col) = (cell.row - top, cell.col - left));
+                    let range = Merged { start: (top, left), end: (bottom, right) };
+                    book.tables.push(table(book.tables.len(), &name, range, cells));
+                }
+            }
+            None => {
+                let range = Merged { start: (0, 0), end: (rows - 1, columns - 1) };
+                book.tables.push(table(book.tables.len(), &name, range, cells));
+            }
+        }
     }
+}
+
+fn table(before: usize, sheet: &str, range: Merged, cells: Vec<Cell>) -> Table {
+    let header_rows = header_rows(&cells);
+    Table {
+        id: before as u32 + 1,
+        page: None,
+        sheet: Some(sheet.to_owned()),
+        range: Some(a1_range(range)),
+        bbox: None,
+        continues: None,
+        inside: None,
+        at: None,
+        confidence: 1.0,
+        title: title(&cells, header_rows),
+        header_rows,
+        rows: range.end.0 - range.start.0 + 1,
+        columns: range.end.1 - range.start.1 + 1,
+        cells,
+    }
+}
+
+/// The one cell of words that the first row holds above the row of headings.
+fn title(cells: &[Cell], header_rows: u32) -> Option<String> {
+    let [first, second, ..] = cells else { return None };
+    let alone = second.row > first.row && first.row + 1 < header_rows && first.value.is_none();
+    alone.then(|| first.text.trim().to_owned()).filter(|title| !title.is_empty())
 }
 
 /// The sheet's name, then a line for each row that holds something, cells separated by tabs.

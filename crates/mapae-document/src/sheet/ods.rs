@@ -3,15 +3,17 @@
 //! A reader of our own, because repeated cells and rows must stay repeated: the format writes the empty rest
 //! of a sheet as one row repeated a million times, and a dense reader makes a million rows of it.
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Cursor, Read};
 
 use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 
-use super::archive;
 use super::grid::{BookBuilder, COLUMNS_MAX, Merged, ROWS_MAX, SheetBuilder};
 use super::value::Content;
+use crate::archive;
+use crate::decrypt::odf::Encryption;
 use crate::document::Value;
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
@@ -19,17 +21,28 @@ use crate::limits::Limits;
 /// The encryption check reads no more of the manifest than this.
 const MANIFEST_MAX: u64 = 4 * 1024 * 1024;
 
-pub(super) fn read(data: &[u8], limits: &Limits, book: &mut BookBuilder) -> Result<(), DocumentError> {
+pub(super) fn read(
+    data: &[u8],
+    password: Option<&str>,
+    limits: &Limits,
+    book: &mut BookBuilder,
+) -> Result<(), DocumentError> {
     archive::check(data, limits)?;
     let mut archive = zip::ZipArchive::new(Cursor::new(data)).map_err(|_| DocumentError::Damaged)?;
-    if let Ok(manifest) = archive.by_name("META-INF/manifest.xml") {
-        let mut text = Vec::new();
-        let read = manifest.take(MANIFEST_MAX).read_to_end(&mut text);
-        if read.is_ok() && text.windows(16).any(|w| w == b":encryption-data") {
-            return Err(DocumentError::EncryptionUnsupported);
-        }
+    let mut manifest = Vec::new();
+    if let Ok(part) = archive.by_name("META-INF/manifest.xml") {
+        // One that breaks off, or is larger, describes no encryption that could be opened.
+        let _ = part.take(MANIFEST_MAX).read_to_end(&mut manifest);
     }
+    let encryption = Encryption::of(&String::from_utf8_lossy(&manifest))?;
     let content = archive.by_name("content.xml").map_err(|_| DocumentError::Damaged)?;
+    if let Some(encryption) = encryption {
+        let mut bytes = Vec::new();
+        let mut content = content.take(limits.part_bytes);
+        content.read_to_end(&mut bytes).map_err(|_| DocumentError::Damaged)?;
+        let opened = encryption.open("content.xml", bytes, password, limits.part_bytes)?;
+        return ContentReader::new(opened.as_slice(), limits.string_bytes).sheets(book);
+    }
     ContentReader::new(BufReader::new(content.take(limits.unpacked_bytes)), limits.string_bytes).sheets(book)
 }
 
@@ -71,12 +84,25 @@ impl<R: BufRead> ContentReader<R> {
 
     fn sheets(&mut self, book: &mut BookBuilder) -> Result<(), DocumentError> {
         let mut content_seen = false;
+        // Styles stand before the sheets that have them.
+        let (mut style, mut hidden): (String, HashSet<String>) = (String::new(), HashSet::new());
         loop {
             match self.next()? {
                 Event::Start(e) if e.name().as_ref() == "office:spreadsheet" => content_seen = true,
+                Event::Start(e) if e.name().as_ref() == "style:style" => {
+                    style = attribute(&e, "style:name").unwrap_or_default();
+                }
+                Event::Start(e)
+                    if e.name().as_ref() == "style:table-properties"
+                        && attribute(&e, "table:display").as_deref() == Some("false") =>
+                {
+                    hidden.insert(std::mem::take(&mut style));
+                }
                 Event::Start(e) if e.name().as_ref() == "table:table" => {
                     let name = attribute(&e, "table:name").unwrap_or_default();
                     let mut sheet = book.sheet(&name)?;
+                    sheet
+                        .hide(attribute(&e, "table:style-name").is_some_and(|style| hidden.contains(&style)));
                     let merged = self.table(&mut sheet)?;
                     sheet.finish(merged);
                 }
@@ -152,9 +178,15 @@ impl<R: BufRead> ContentReader<R> {
             Content::text(text).map(|c| Content { value: Some(Value::Error { error: c.text.clone() }), ..c })
         } else {
             match attribute("office:value-type").as_deref() {
-                Some("float" | "percentage" | "currency") => number().and_then(Content::number),
+                Some("float") => number().and_then(Content::number),
+                // What is written for a person says the unit.
+                Some("percentage" | "currency") => {
+                    number().and_then(Content::number).map(|c| c.written(text))
+                }
                 Some("date") => attribute("office:date-value").and_then(Content::date),
-                Some("time") => attribute("office:time-value").and_then(Content::duration),
+                Some("time") => {
+                    attribute("office:time-value").and_then(Content::duration).map(|c| c.written(text))
+                }
                 Some("boolean") => attribute("office:boolean-value").and_then(|v| Content::bool(v == "true")),
                 Some("string") => Content::text(attribute("office:string-value").unwrap_or(text)),
                 _ => Content::text(text),

@@ -2,6 +2,7 @@
 
 use calamine::{CellErrorType, Data, DataRef, ExcelDateTime};
 
+use super::format::Format;
 use crate::document::Value;
 
 /// What a cell holds. The text is never empty.
@@ -12,6 +13,18 @@ pub(super) struct Content {
 }
 
 impl Content {
+    /// As a number of this format is read.
+    pub(super) fn shown(self, format: Option<&Format>) -> Self {
+        let shown = self.value.as_ref().zip(format).and_then(|(value, format)| format.text(value));
+        Self { text: shown.unwrap_or(self.text), ..self }
+    }
+
+    /// As the file writes it for people, where it does.
+    pub(super) fn written(self, text: String) -> Self {
+        let text = text.trim();
+        Self { text: if text.is_empty() { self.text } else { text.to_owned() }, ..self }
+    }
+
     /// `None` for an empty text.
     pub(super) fn text(text: impl Into<String>) -> Option<Self> {
         let text = text.into();

@@ -2,10 +2,12 @@
 
 use std::io::Cursor;
 
-use calamine::{Reader, SheetType, Xlsb, XlsbError, Xlsx, XlsxError};
+use calamine::{Reader, SheetType, SheetVisible, Xlsb, XlsbError, Xlsx, XlsxError};
 
+use super::format::Format;
 use super::grid::{BookBuilder, Merged};
-use super::{archive, value};
+use super::value;
+use crate::archive;
 use crate::document::Warning;
 use crate::error::DocumentError;
 use crate::limits::Limits;
@@ -13,14 +15,18 @@ use crate::limits::Limits;
 pub(super) fn read_xlsx(data: &[u8], limits: &Limits, book: &mut BookBuilder) -> Result<(), DocumentError> {
     archive::check(data, limits)?;
     let mut xlsx = Xlsx::new(Cursor::new(data)).map_err(xlsx_error)?;
-    for name in worksheets(xlsx.sheets_metadata()) {
+    for (name, hidden) in worksheets(xlsx.sheets_metadata()) {
         let mut sheet = book.sheet(&name)?;
+        sheet.hide(hidden);
         match xlsx.worksheet_cells_reader(&name) {
             Ok(mut cells) => {
-                while let Some(cell) = cells.next_cell().map_err(xlsx_error)? {
+                let codes = cells.styles().iter().map(|style| style.number_format.as_ref());
+                let formats: Vec<Option<Format>> =
+                    codes.map(|format| Format::of(&format?.format_code)).collect();
+                while let Some((cell, style)) = cells.next_cell_with_style_id().map_err(xlsx_error)? {
                     let (row, col) = cell.get_position();
                     if let Some(content) = value::of_ref(cell.get_value().clone()) {
-                        sheet.push(row, col, content)?;
+                        sheet.push(row, col, content.shown(formats.get(style).and_then(Option::as_ref)))?;
                     }
                 }
             }
@@ -48,8 +54,9 @@ pub(super) fn read_xlsx(data: &[u8], limits: &Limits, book: &mut BookBuilder) ->
 pub(super) fn read_xlsb(data: &[u8], limits: &Limits, book: &mut BookBuilder) -> Result<(), DocumentError> {
     archive::check(data, limits)?;
     let mut xlsb = Xlsb::new(Cursor::new(data)).map_err(xlsb_error)?;
-    for name in worksheets(xlsb.sheets_metadata()) {
+    for (name, hidden) in worksheets(xlsb.sheets_metadata()) {
         let mut sheet = book.sheet(&name)?;
+        sheet.hide(hidden);
         let mut cells = xlsb.worksheet_cells_reader(&name).map_err(xlsb_error)?;
         while let Some(cell) = cells.next_cell().map_err(xlsb_error)? {
             let (row, col) = cell.get_position();
@@ -63,9 +70,10 @@ pub(super) fn read_xlsb(data: &[u8], limits: &Limits, book: &mut BookBuilder) ->
     Ok(())
 }
 
-/// The names of the sheets that have cells, in the workbook's order.
-pub(super) fn worksheets(sheets: &[calamine::Sheet]) -> Vec<String> {
-    sheets.iter().filter(|s| s.typ == SheetType::WorkSheet).map(|s| s.name.clone()).collect()
+/// The names of the sheets that have cells, in the workbook's order, and whether they are hidden.
+pub(super) fn worksheets(sheets: &[calamine::Sheet]) -> Vec<(String, bool)> {
+    let with_cells = sheets.iter().filter(|sheet| sheet.typ == SheetType::WorkSheet);
+    with_cells.map(|sheet| (sheet.name.clone(), sheet.visible != SheetVisible::Visible)).collect()
 }
 
 fn xlsx_error(error: XlsxError) -> DocumentError {

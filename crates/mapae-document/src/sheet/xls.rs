@@ -7,6 +7,7 @@ use std::io::{Cursor, Read};
 use calamine::{Reader, Xls, XlsError};
 
 use super::grid::{BookBuilder, Merged};
+use super::xls_formats::Formats;
 use super::{value, workbook};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
@@ -17,22 +18,28 @@ const DENSE_BYTES: u64 = 48;
 const DECLARED_BYTES: u64 = 40;
 
 pub(super) fn read(data: &[u8], limits: &Limits, book: &mut BookBuilder) -> Result<(), DocumentError> {
+    let records = records(data);
     // Half of the memory is left for what the file really holds.
-    if memory_asked(data) > limits.memory_bytes / 2 {
+    if memory_asked(&records) > limits.memory_bytes / 2 {
         return Err(DocumentError::TooLarge(Excess::Cells));
     }
     let mut xls = Xls::new(Cursor::new(data)).map_err(|error| match error {
         XlsError::Password => DocumentError::EncryptionUnsupported,
         _ => DocumentError::Damaged,
     })?;
-    let names = workbook::worksheets(xls.sheets_metadata());
-    for name in names {
+    let formats = Formats::read(&records);
+    // The formats count every sheet, those of charts as well.
+    let all: Vec<String> = xls.sheets_metadata().iter().map(|sheet| sheet.name.clone()).collect();
+    for (name, hidden) in workbook::worksheets(xls.sheets_metadata()) {
+        let number = all.iter().position(|other| *other == name).unwrap_or(usize::MAX);
         let mut sheet = book.sheet(&name)?;
+        sheet.hide(hidden);
         let range = xls.worksheet_range(&name).map_err(|_| DocumentError::Damaged)?;
         let (top, left) = range.start().unwrap_or_default();
         for (row, col, data) in range.used_cells() {
+            let (row, col) = (top + row as u32, left + col as u32);
             if let Some(content) = value::of_data(data) {
-                sheet.push(top + row as u32, left + col as u32, content)?;
+                sheet.push(row, col, content.shown(formats.of(number, row, col)))?;
             }
         }
         let merged = xls.merge_cells_by_sheet_name(&name).unwrap_or_default();
@@ -41,18 +48,28 @@ pub(super) fn read(data: &[u8], limits: &Limits, book: &mut BookBuilder) -> Resu
     Ok(())
 }
 
-/// What the reader would take for a file. Zero for a container that cannot be read: the reader proper will
-/// say so.
-fn memory_asked(data: &[u8]) -> u64 {
-    let Ok(mut file) = cfb::CompoundFile::open(Cursor::new(data)) else { return 0 };
-    let Some(stream) = ["/Workbook", "/Book"].iter().find_map(|name| file.open_stream(name).ok()) else {
-        return 0;
-    };
+/// The records of the workbook; none of a container that cannot be read: the reader proper will say so.
+fn records(data: &[u8]) -> Vec<u8> {
     let mut records = Vec::new();
-    // Of a stream that breaks off, what came before counts.
-    let _ = stream.take(data.len() as u64).read_to_end(&mut records);
-    let asked = asked(&records);
+    let Ok(mut file) = cfb::CompoundFile::open(Cursor::new(data)) else { return records };
+    if let Some(stream) = ["/Workbook", "/Book"].iter().find_map(|name| file.open_stream(name).ok()) {
+        // Of a stream that breaks off, what came before counts.
+        let _ = stream.take(data.len() as u64).read_to_end(&mut records);
+    }
+    records
+}
+
+/// What the reader would take for these records.
+fn memory_asked(records: &[u8]) -> u64 {
+    let asked = asked(records);
     asked.dense.saturating_mul(DENSE_BYTES).saturating_add(asked.declared.saturating_mul(DECLARED_BYTES))
+}
+
+/// The kind and body of the record at a place of the stream, and where the next one is.
+pub(super) fn record(stream: &[u8], at: usize) -> Option<(u16, &[u8], usize)> {
+    let (header, rest) = stream.get(at..)?.split_first_chunk::<4>()?;
+    let length = usize::from(u16::from_le_bytes([header[2], header[3]]));
+    Some((u16::from_le_bytes([header[0], header[1]]), rest.get(..length)?, at + 4 + length))
 }
 
 /// Places the sheets ask room for.
@@ -67,14 +84,11 @@ struct Asked {
 /// A box of cells: first and last row, first and last column.
 type Extent = [u32; 4];
 
-fn asked(mut records: &[u8]) -> Asked {
+fn asked(records: &[u8]) -> Asked {
     let (mut asked, mut extent): (Asked, Option<Extent>) = (Asked::default(), None);
-    let mut globals = true;
-    while let Some((header, rest)) = records.split_first_chunk::<4>() {
-        let kind = u16::from_le_bytes([header[0], header[1]]);
-        let length = usize::from(u16::from_le_bytes([header[2], header[3]]));
-        let Some((body, after)) = rest.split_at_checked(length) else { break };
-        records = after;
+    let (mut globals, mut at) = (true, 0);
+    while let Some((kind, body, next)) = record(records, at) {
+        at = next;
         match kind {
             // BOF: another sheet begins.
             0x0809 => asked.dense += extent.take().map_or(0, area),
@@ -102,11 +116,11 @@ fn asked(mut records: &[u8]) -> Asked {
     asked
 }
 
-fn word(body: &[u8], at: usize) -> Option<u32> {
+pub(super) fn word(body: &[u8], at: usize) -> Option<u32> {
     Some(u32::from(u16::from_le_bytes([*body.get(at)?, *body.get(at + 1)?])))
 }
 
-fn double_word(body: &[u8], at: usize) -> Option<u32> {
+pub(super) fn double_word(body: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?))
 }
 

@@ -1,9 +1,12 @@
 //! A picture of what was seen on a page and of the tables found in it, for a person to look at.
 
+mod png;
+
 use std::fmt::Write;
 
 use super::Seen;
 use super::sight::{Box, Turn};
+pub use png::png;
 
 /// The page as SVG, as it is stored (before its rotation): words, rules and shades in grey, each table with
 /// its cells and its confidence in a colour.

@@ -37,7 +37,7 @@ impl Chunk {
         text(&self.words)
     }
 
-    pub(super) fn is_number(&self) -> bool {
+    pub(crate) fn is_number(&self) -> bool {
         self.words.iter().all(|word| is_number(&word.text))
     }
 
@@ -179,7 +179,7 @@ fn parts(chunk: &Chunk, word: &Word, gaps: Gaps) -> bool {
 }
 
 /// Whether a word is a number, or what stands in the place of one.
-pub(super) fn is_number(text: &str) -> bool {
+pub(crate) fn is_number(text: &str) -> bool {
     let mut digits = 0;
     let mut letters = 0;
     for c in text.chars() {

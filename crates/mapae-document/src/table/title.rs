@@ -8,7 +8,7 @@ const CAPTIONS: [&str; 10] =
     ["table", "exhibit", "figure", "fig.", "chart", "표", "<표", "[표", "〈표", "그림"];
 
 /// Whether a line begins as captions do: "Table 3", "표 2-1".
-pub(super) fn is_caption(text: &str) -> bool {
+pub(crate) fn is_caption(text: &str) -> bool {
     let lower = text.to_lowercase();
     CAPTIONS.iter().any(|word| {
         lower.strip_prefix(word).is_some_and(|rest| {

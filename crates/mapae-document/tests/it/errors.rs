@@ -58,13 +58,22 @@ async fn an_empty_file_is_called_empty() {
 
 #[tokio::test]
 async fn what_is_not_read_is_called_unsupported() {
-    let hwp = make::compound(&[("/FileHeader", b"HWP Document File"), ("/DocInfo", b"")]);
-    assert_eq!(code("a.hwp", &hwp).await, "document-unsupported");
-    let docx = make::zip(&[("[Content_Types].xml", b""), ("word/document.xml", b"<w/>")]);
-    assert_eq!(code("a.docx", &docx).await, "document-unsupported");
+    let doc = make::compound(&[("/WordDocument", b"a document of Word 97")]);
+    assert_eq!(code("a.doc", &doc).await, "document-unsupported");
+    let odt =
+        make::zip(&[("mimetype", b"application/vnd.oasis.opendocument.text"), ("content.xml", b"<o/>")]);
+    assert_eq!(code("a.odt", &odt).await, "document-unsupported");
     assert_eq!(code("a.png", b"\x89PNG\r\n\x1a\n").await, "document-unsupported");
     assert_eq!(code("a", b"just text").await, "document-unsupported");
-    assert_eq!(code("a.html", b"<html></html>").await, "document-unsupported");
+    assert_eq!(code("a.xml", b"<a></a>").await, "document-unsupported");
+}
+
+#[tokio::test]
+async fn a_form_that_its_programs_gave_up_is_called_old() {
+    let hwp3 = b"HWP Document File V3.00 \x1a\x01\x02\x03\x04\x05";
+    assert_eq!(code("a.hwp", hwp3).await, "document-format-old");
+    assert_eq!(code("a.pdf", hwp3).await, "document-mismatch");
+    assert_eq!(code("a.xls", &[0x09, 0x04, 0x06, 0x00, 0, 0, 0x10, 0]).await, "document-format-old");
 }
 
 #[tokio::test]
@@ -236,6 +245,7 @@ fn every_error_speaks_korean_and_english_and_only_an_unavailable_reader_is_tried
         DocumentError::Damaged,
         DocumentError::Empty,
         DocumentError::Unsupported,
+        DocumentError::FormatOld,
         DocumentError::Mismatch,
         DocumentError::TooSlow,
         DocumentError::Crashed,

@@ -4,6 +4,7 @@
 
 mod child;
 mod errors;
+mod flowing;
 mod make;
 mod output;
 mod pages;

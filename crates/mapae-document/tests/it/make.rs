@@ -1,5 +1,7 @@
 //! Makes documents, honest and hostile ones, small enough to read here what is in them.
 
+pub(crate) mod hwp;
+
 use std::io::{Cursor, Write};
 
 use md5::{Digest, Md5};
@@ -122,23 +124,34 @@ pub(crate) fn zip(parts: &[(&str, &[u8])]) -> Vec<u8> {
 
 /// A workbook of one sheet `S` with this content of its `worksheet` element.
 pub(crate) fn xlsx(sheet: &str) -> Vec<u8> {
+    workbook("visible", "", sheet)
+}
+
+/// The same in a state of the sheet, with this content of the `styleSheet` element.
+pub(crate) fn workbook(state: &str, styles: &str, sheet: &str) -> Vec<u8> {
     const RELATIONS: &str = "http://schemas.openxmlformats.org/officeDocument/2006/relationships";
     const MAIN: &str = "http://schemas.openxmlformats.org/spreadsheetml/2006/main";
-    let relations = |kind: &str, target: &str| {
+    let relations = |targets: &[(&str, &str)]| {
+        let one = |(number, (kind, target)): (usize, &(&str, &str))| {
+            format!("<Relationship Id=\"r{}\" Type=\"{RELATIONS}/{kind}\" Target=\"{target}\"/>", number + 1)
+        };
+        let all: String = targets.iter().enumerate().map(one).collect();
         format!(
-            "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">\
-             <Relationship Id=\"r1\" Type=\"{RELATIONS}/{kind}\" Target=\"{target}\"/></Relationships>"
+            "<Relationships xmlns=\"http://schemas.openxmlformats.org/package/2006/relationships\">{all}</Relationships>"
         )
     };
     let workbook = format!(
         "<workbook xmlns=\"{MAIN}\" xmlns:r=\"{RELATIONS}\"><sheets>\
-         <sheet name=\"S\" sheetId=\"1\" r:id=\"r1\"/></sheets></workbook>"
+         <sheet name=\"S\" sheetId=\"1\" state=\"{state}\" r:id=\"r1\"/></sheets></workbook>"
     );
+    let styles = format!("<styleSheet xmlns=\"{MAIN}\">{styles}</styleSheet>");
+    let parts = [("worksheet", "worksheets/sheet1.xml"), ("styles", "styles.xml")];
     zip(&[
         ("[Content_Types].xml", b"<Types/>"),
-        ("_rels/.rels", relations("officeDocument", "xl/workbook.xml").as_bytes()),
+        ("_rels/.rels", relations(&[("officeDocument", "xl/workbook.xml")]).as_bytes()),
         ("xl/workbook.xml", workbook.as_bytes()),
-        ("xl/_rels/workbook.xml.rels", relations("worksheet", "worksheets/sheet1.xml").as_bytes()),
+        ("xl/_rels/workbook.xml.rels", relations(&parts).as_bytes()),
+        ("xl/styles.xml", styles.as_bytes()),
         ("xl/worksheets/sheet1.xml", format!("<worksheet xmlns=\"{MAIN}\">{sheet}</worksheet>").as_bytes()),
     ])
 }
@@ -180,7 +193,13 @@ pub(crate) fn xls(numbers: &[(u16, u16, f64)]) -> Vec<u8> {
 
 /// A compound file with these streams.
 pub(crate) fn compound(streams: &[(&str, &[u8])]) -> Vec<u8> {
+    compound_with(&[], streams)
+}
+
+/// A compound file with these storages and streams.
+pub(crate) fn compound_with(storages: &[&str], streams: &[(&str, &[u8])]) -> Vec<u8> {
     let mut file = cfb::CompoundFile::create_with_version(cfb::Version::V3, Cursor::new(Vec::new())).unwrap();
+    storages.iter().for_each(|storage| file.create_storage(storage).unwrap());
     for (name, bytes) in streams {
         file.create_stream(name).unwrap().write_all(bytes).unwrap();
     }
@@ -235,6 +254,44 @@ pub(crate) fn protected(package: &[u8], password: &str) -> Vec<u8> {
     }
     let info = [&[4, 0, 4, 0, 0x40, 0, 0, 0][..], xml.as_bytes()].concat();
     compound(&[("/EncryptionInfo", &info), ("/EncryptedPackage", &content)])
+}
+
+/// A package with one part, protected with the password "열려라" as Hancom's programs do it.
+pub(crate) fn protected_part(name: &str, content: &[u8]) -> Vec<u8> {
+    use aes::cipher::{BlockCipherEncrypt, KeyInit};
+    use sha2::Sha256;
+
+    const SALT: [u8; 16] = *b"a salt of 16 by.";
+    // PBKDF2 with HMAC-SHA-1 of the SHA-256 of the password, three rounds, by another implementation.
+    const KEY: [u8; 32] = [
+        0x44, 0xd9, 0x37, 0x88, 0x36, 0xf5, 0x8c, 0x78, 0x13, 0xe6, 0x6c, 0x34, 0xfa, 0x05, 0xcd, 0x3f, 0x07,
+        0x2c, 0xce, 0x19, 0x43, 0x8a, 0x19, 0x7f, 0x3c, 0x93, 0xb5, 0xd9, 0x73, 0x68, 0x8e, 0xb2,
+    ];
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(content).unwrap();
+    let mut sealed = encoder.finish().unwrap();
+    sealed.resize(sealed.len().div_ceil(16) * 16, 0);
+    let cipher = aes::Aes256::new_from_slice(&KEY).unwrap();
+    let mut before = SALT;
+    for block in sealed.chunks_exact_mut(16) {
+        block.iter_mut().zip(&before).for_each(|(b, x)| *b ^= x);
+        cipher.encrypt_block((&mut *block).try_into().unwrap());
+        before.copy_from_slice(block);
+    }
+    let (salt, checksum) = (base64(&SALT), base64(&Sha256::digest(&content[..content.len().min(1024)])));
+    let manifest = format!(
+        "<m:manifest xmlns:m=\"m\"><m:file-entry full-path=\"{name}\"><m:encryption-data \
+         checksum-type=\"m#sha256-1k\" checksum=\"{checksum}\"><m:algorithm \
+         algorithm-name=\"x#aes256-cbc\" initialisation-vector=\"{salt}\"/><m:key-derivation \
+         key-derivation-name=\"m#pbkdf2\" key-size=\"32\" iteration-count=\"3\" salt=\"{salt}\"/>\
+         <m:start-key-generation start-key-generation-name=\"x#sha256\" key-size=\"32\"/>\
+         </m:encryption-data></m:file-entry></m:manifest>"
+    );
+    zip(&[
+        ("mimetype", b"application/hwp+zip"),
+        ("META-INF/manifest.xml", manifest.as_bytes()),
+        (name, &sealed),
+    ])
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -23,3 +23,20 @@ async fn a_document_becomes_a_folder_of_files_that_say_the_same() {
     assert!(!folder.path().join("tables").exists(), "tables of an earlier document are gone");
     assert!(file("text.md").starts_with("<!-- page 1 -->\n\nGaram City Library"));
 }
+
+#[tokio::test]
+async fn the_markdown_of_a_flowing_document_has_its_headings_and_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let document = read("board-minutes.docx", &crate::samples::sample("board-minutes.docx")).await.unwrap();
+    output::write(&document, folder.path()).unwrap();
+    let markdown = std::fs::read_to_string(folder.path().join("text.md")).unwrap();
+    assert!(markdown.starts_with("Garam City Library\n\n# Minutes of the Library Board\n\n12 January"));
+    let table = "Table 1. Budget by branch\n\n| Branch | Budget (thousand) |  | Owner |\n| --- | --- | --- | --- |\n|  | 2025 | 2026 |  |\n";
+    assert!(markdown.contains(table), "{markdown}");
+    assert!(
+        markdown.ends_with("## Decision\n\nThe board approves the budget without a vote against it.\n\n")
+    );
+    // What was written reads the same again.
+    let again = read("text.md", markdown.as_bytes()).await.unwrap();
+    assert_eq!(again.text.replace("\t\t", "\t"), document.text);
+}

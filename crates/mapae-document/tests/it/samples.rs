@@ -77,3 +77,29 @@ async fn the_workbook_keeps_merged_cells_dates_and_exact_values() {
     assert_eq!(cell(1, 3, 5).value, Some(Value::Error { error: "#N/A".into() }));
     assert_eq!(cell(1, 2, 3).text, "\"상수도\" 정비");
 }
+
+#[tokio::test]
+async fn the_korean_notice_keeps_its_order_its_spans_and_the_table_inside() {
+    let document = read("library-notice.hwpx", &sample("library-notice.hwpx")).await.unwrap();
+    assert_eq!(document.language.as_deref(), Some("ko"));
+    let lines: Vec<&str> = document.text.lines().collect();
+    assert_eq!(lines[..3], ["가람시 공고 제2026-41호", "도서관 운영 시간 변경 공고", "변경 내용"]);
+    assert_eq!(lines[4], "가람시 도서관 조례 제12조에 따른다.");
+    assert_eq!(lines.last(), Some(&"기획운영과\t전화 02-0000-0000"));
+    let tables = document.tables.unwrap();
+    assert_eq!(tables[0].title.as_deref(), Some("표 1. 분관별 운영 시간"));
+    assert_eq!((tables[0].rows, tables[0].columns, tables[1].inside), (4, 4, Some(1)));
+    assert_eq!((tables[0].cells[0].rowspan, tables[0].cells[1].colspan), (2, 2));
+    assert_eq!(tables[0].cells[8].text, "열람실\t120석\n회의실\t3실");
+}
+
+#[tokio::test]
+async fn the_minutes_show_what_was_decided_not_what_was_struck_out() {
+    let document = read("board-minutes.docx", &sample("board-minutes.docx")).await.unwrap();
+    let lines: Vec<&str> = document.text.lines().collect();
+    assert_eq!(lines[4], "The harbour branch will close on Sundays from March.");
+    assert_eq!(lines[5], "Article 12 of the library by-law.");
+    let table = &document.tables.unwrap()[0];
+    assert_eq!((table.rows, table.columns, table.header_rows), (5, 4, 2));
+    assert_eq!(document.headings.unwrap().iter().map(|h| h.level).collect::<Vec<_>>(), [1, 1, 1, 2]);
+}

@@ -172,3 +172,38 @@ async fn an_empty_workbook_has_sheets_and_no_tables() {
     assert_eq!(document.sheets.unwrap().len(), 1);
     assert_eq!(document.tables, Some(Vec::new()));
 }
+
+#[tokio::test]
+async fn percent_and_currency_read_as_people_see_them_and_keep_their_values() {
+    let styles = "<numFmts><numFmt numFmtId=\"164\" formatCode=\"&quot;₩&quot;#,##0\"/></numFmts>\
+        <cellXfs><xf numFmtId=\"0\"/><xf numFmtId=\"10\"/><xf numFmtId=\"164\"/><xf numFmtId=\"4\"/></cellXfs>";
+    let row = "<sheetData><row r=\"1\"><c r=\"A1\" s=\"1\"><v>0.085</v></c><c r=\"B1\" s=\"2\"><v>1248000</v></c>\
+        <c r=\"C1\" s=\"3\"><v>1234.56789</v></c></row></sheetData>";
+    let document = read("a.xlsx", &make::workbook("hidden", styles, row)).await.unwrap();
+    assert_eq!(cells(&document), [(0, 0, "8.50%"), (0, 1, "₩1,248,000"), (0, 2, "1234.56789")]);
+    assert_eq!(cell(&document, 0, 0).value, Some(Value::Number(0.085)));
+    assert_eq!(cell(&document, 0, 1).value, Some(Value::Integer(1_248_000)));
+    assert!(document.sheets.unwrap()[0].hidden);
+
+    let ods = make::ods(
+        "<table:table table:name=\"S\"><table:table-row><table:table-cell office:value-type=\"percentage\" \
+         office:value=\"0.085\"><text:p>8,5 %</text:p></table:table-cell></table:table-row></table:table>",
+    );
+    let document = read("a.ods", &ods).await.unwrap();
+    assert_eq!(cell(&document, 0, 0).text, "8,5 %");
+    assert!(!document.sheets.unwrap()[0].hidden);
+}
+
+#[tokio::test]
+async fn tables_side_by_side_and_below_each_other_are_tables_of_their_own() {
+    let csv = "첫째 표,,,,\n구분,금액,,이름,부서\n복지,312,,김,총무\n교육,98,,이,예산\n,,,박,감사\n,,,,\n연도,합계,,,\n2025,410,,,\n";
+    let document = read("a.csv", csv.as_bytes()).await.unwrap();
+    let tables = document.tables.as_deref().unwrap();
+    let found: Vec<_> =
+        tables.iter().map(|t| (t.range.as_deref().unwrap(), t.rows, t.columns, t.header_rows)).collect();
+    assert_eq!(found, [("A1:B4", 4, 2, 2), ("D2:E5", 4, 2, 1), ("A7:B8", 2, 2, 1)]);
+    assert_eq!(tables[0].title.as_deref(), Some("첫째 표"));
+    assert_eq!(tables[1].cells[2].text, "김");
+    assert_eq!((tables[1].cells[2].row, tables[1].cells[2].col), (1, 0));
+    assert_eq!(tables[2].cells[3].value, Some(Value::Integer(410)));
+}

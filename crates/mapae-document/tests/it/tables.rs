@@ -264,3 +264,28 @@ fn a_page_drawn_is_xml_whatever_its_words_are() {
     assert!(drawn.contains("&lt;b&gt;&amp;\u{fffd}"));
     assert!(drawn.starts_with("<svg") && drawn.ends_with("</svg>\n"));
 }
+
+#[tokio::test]
+async fn a_page_drawn_in_pixels_shows_the_frame_of_its_table() {
+    let sample = crate::file(&crate::samples::sample("budget-2026.pdf"));
+    let limits = Default::default();
+    let seen = crate::reader().seen(sample, crate::named("budget-2026.pdf"), Some(1), &limits).await.unwrap();
+    let png = mapae_document::table::draw::png(&seen[0]);
+    assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"));
+    let number = |at: usize| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()) as usize;
+    let (width, height) = (number(16), number(20));
+    assert_eq!((width, height), (1190, 1684));
+    // The header takes 33 bytes; then comes the chunk with all pixels, a byte before each row.
+    let data = &png[41..41 + number(33)];
+    let mut rows = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::ZlibDecoder::new(data), &mut rows).unwrap();
+    assert_eq!(rows.len(), height * (1 + 3 * width));
+    let pixel = |x: f64, y: f64| {
+        let (x, y) = ((x * 2.0).round() as usize, height - (y * 2.0).round() as usize);
+        &rows[y * (1 + 3 * width) + 1 + 3 * x..][..3]
+    };
+    let [left, bottom, right, top] = seen[0].tables[0].bbox;
+    assert_eq!(pixel(left, top), [204, 34, 34]);
+    assert_eq!(pixel(right - 1.0, (bottom + top) / 2.0), [204, 34, 34]);
+    assert_eq!(pixel(10.0, 10.0), [255, 255, 255]);
+}

@@ -44,7 +44,7 @@ const COLUMNS: &[Column] = &[
 
 #[derive(Args)]
 pub(crate) struct Analyze {
-    /// PDF and spreadsheet files
+    /// Documents: PDF, HWP, HWPX, DOCX, PPTX, spreadsheets, HTML, Markdown, text
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The folder for results, one folder a file [default: results, or none with --json]

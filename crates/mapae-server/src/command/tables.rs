@@ -1,6 +1,6 @@
 //! `mapae tables`: the tables on a page, and a picture of what was seen there.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -32,7 +32,7 @@ pub(crate) struct Tables {
     /// The page to look at, from 1
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     page: u32,
-    /// Where to draw what was seen (SVG): words, rules, cells, confidence
+    /// Where to draw what was seen (.svg or .png): words, rules, cells, confidence
     #[arg(long, value_name = "FILE")]
     draw: Option<PathBuf>,
     /// The password of a file that has one
@@ -42,12 +42,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     pub(crate) async fn run(self, global: &Global) -> Result<ExitCode, Trouble> {
-        if let Some(draw) = &self.draw
-            && draw.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg"))
-        {
-            let help = "give --draw a name that ends in .svg; browsers open it and convert it";
-            return Err(Trouble::usage("drawing-unsupported", "Pages are drawn as SVG only.", help));
-        }
+        let drawn = self.draw.as_deref().map(drawing).transpose()?;
         let (file, _) = submit::open(&self.file).await?;
         let name = self.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let request = Request { name, password: self.password.clone(), ..Request::default() };
@@ -63,14 +58,26 @@ impl Tables {
                 "give --page a page of a PDF",
             ));
         };
-        if let Some(draw) = &self.draw {
-            tokio::fs::write(draw, draw::svg(&seen)).await.map_err(|error| {
+        if let (Some(path), Some(drawn)) = (&self.draw, drawn) {
+            tokio::fs::write(path, drawn(&seen)).await.map_err(|error| {
                 let sentence = format!("The drawing cannot be written: {}.", error.kind());
                 Trouble::new(Exit::Unavailable, "drawing-unwritable", sentence, "check --draw and its room")
             })?;
         }
         output::list(global.output, &items(&seen), COLUMNS, "table")?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What draws a file of this name.
+fn drawing(path: &Path) -> Result<fn(&Seen) -> Vec<u8>, Trouble> {
+    match path.extension().map(|extension| extension.to_ascii_lowercase()) {
+        Some(extension) if extension == "svg" => Ok(|seen| draw::svg(seen).into_bytes()),
+        Some(extension) if extension == "png" => Ok(draw::png),
+        _ => {
+            let help = "give --draw a name that ends in .svg or .png";
+            Err(Trouble::usage("drawing-unsupported", "Pages are drawn as SVG or PNG.", help))
+        }
     }
 }
 

@@ -253,7 +253,9 @@ fn tables_lists_what_is_on_a_page_and_draws_it() {
     assert_eq!((tables[0]["rows"].as_u64(), tables[0]["columns"].as_u64()), (Some(9), Some(5)));
     assert!(std::fs::read_to_string(folder.path().join("page.svg")).unwrap().starts_with("<svg"));
     assert_eq!(run(folder.path(), &["tables", sample, "--page", "9"]).code, 4);
-    assert_eq!(run(folder.path(), &["tables", sample, "--draw", "page.png"]).code, 2);
+    assert_eq!(run(folder.path(), &["tables", sample, "--draw", "page.png"]).code, 0);
+    assert!(std::fs::read(folder.path().join("page.png")).unwrap().starts_with(b"\x89PNG"));
+    assert_eq!(run(folder.path(), &["tables", sample, "--draw", "page.gif"]).code, 2);
 }
 
 #[test]

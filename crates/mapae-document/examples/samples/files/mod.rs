@@ -2,6 +2,8 @@
 
 mod budget;
 mod library;
+mod minutes;
+mod notice;
 mod pdf;
 mod workbook;
 
@@ -11,5 +13,7 @@ pub(crate) fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("budget-2026.pdf", budget::pdf()),
         ("library-report.pdf", library::pdf()),
         ("budget-2026.xlsx", workbook::xlsx()),
+        ("library-notice.hwpx", notice::hwpx()),
+        ("board-minutes.docx", minutes::docx()),
     ]
 }
