@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 from conftest import AT_MOST
 from fastapi import FastAPI
+from starlette.routing import Route
 
 from mapae import AsyncContext, Context, Mapae, Push, Retryable, RetryAfter, Secrets, Stale, Terminal
 from mapae.testing import Server
@@ -88,7 +89,7 @@ class Application:
 def application() -> FastAPI:
     app = FastAPI(lifespan=push.lifespan)
     app.mount("/mapae", push)
-    app.add_route("/internal/v1/context/process", push.at("later"))
+    app.router.routes.append(Route("/internal/v1/context/process", push.at("later")))
     return app
 
 

@@ -7,7 +7,7 @@
 
     app = FastAPI(lifespan=push.lifespan)
     app.mount("/mapae", push)                                     # POST /mapae/context.process
-    app.add_route("/internal/v1/context/process", push.at("context.process"))      # or an address that there is
+    app.router.routes.append(Route("/internal/v1/context/process", push.at("context.process")))    # or this one
 
 A handler answers with its result (200), or `later`: 202 at once, and its end is told at the address in `Mapae-Callback`.
 """
