@@ -120,6 +120,7 @@ def test_no_record_stays_pending_and_none_lands_twice(
 
 def check(mapae: Server, service: Service) -> None:
     import backend
+    import processing
     import records
 
     listening = socket.create_server(("127.0.0.1", 0))
@@ -140,6 +141,9 @@ def check(mapae: Server, service: Service) -> None:
             assert service.says() == "killed: accepted\n"
             service.kill()
             service.start()
+            # Everything is told once more.
+            for row in ended(web):
+                processing.land(row["job"], "failed", "told-again")
             rows = ended(web)
             shown = web.get("/").text
     finally:

@@ -87,6 +87,25 @@ def test_each_way_to_fail_ends_as_it_says_and_tells_no_content(
     assert "ValueError" in caplog.text and "test_worker.py" in caplog.text
 
 
+def test_ends_that_come_together_are_told_together_and_each_by_itself(
+    server: Server, client: Mapae, working: Callable[..., Any]
+) -> None:
+    worker, together = Worker(server.url, server.key, slots=20), threading.Barrier(20)
+
+    @worker.job("together")
+    def at_once(params: dict[str, int], ctx: Context) -> Any:
+        together.wait(AT_MOST)
+        if params["n"] == 7:
+            raise Terminal("too-odd", "The number is odd.")
+        return params["n"]
+
+    jobs = [client.submit("together", {"n": n}) for n in range(20)]
+    with working(worker):
+        ended = [client.wait(job.id, timeout=AT_MOST) for job in jobs]
+    assert [job.state for job in ended] == ["succeeded"] * 7 + ["failed"] + ["succeeded"] * 12
+    assert [client.result(job.id) for n, job in enumerate(jobs) if n != 7] == [n for n in range(20) if n != 7]
+
+
 def test_what_waits_for_somebody_busy_or_is_handed_back_uses_no_attempt(
     server: Server, client: Mapae, working: Callable[..., Any]
 ) -> None:
@@ -123,13 +142,13 @@ def test_a_stage_that_is_done_is_not_run_again(server: Server, client: Mapae, wo
 def test_work_that_holds_the_interpreter_for_longer_than_its_lease_is_run_once(
     server: Server, client: Mapae, working: Callable[..., Any]
 ) -> None:
-    worker, calls = Worker(server.url, server.key, lease=1.0), []
+    worker, calls = Worker(server.url, server.key, lease=2.0), []
 
     @worker.job("stubborn")
     def stubborn(params: Any) -> str:
         calls.append(1)
         # PyDLL keeps the interpreter's lock: no other thread of this process runs meanwhile.
-        ctypes.PyDLL(None).usleep(2_500_000)
+        ctypes.PyDLL(None).usleep(3_000_000)
         return "done"
 
     with working(worker):
@@ -140,7 +159,7 @@ def test_work_that_holds_the_interpreter_for_longer_than_its_lease_is_run_once(
 def test_a_job_that_its_owner_cancels_is_told_and_stops(
     server: Server, client: Mapae, working: Callable[..., Any]
 ) -> None:
-    worker = Worker(server.url, server.key, lease=1.0)
+    worker = Worker(server.url, server.key, lease=2.0)
     begun, told = threading.Event(), threading.Event()
 
     @worker.job("long")
@@ -163,7 +182,7 @@ def test_a_job_that_its_owner_cancels_is_told_and_stops(
 def test_a_worker_that_lost_its_lease_learns_of_it_and_changes_nothing(
     server: Server, client: Mapae, working: Callable[..., Any]
 ) -> None:
-    worker, reasons = Worker(server.url, server.key, lease=1.0), []
+    worker, reasons = Worker(server.url, server.key, lease=2.0), []
     learned, calls = threading.Event(), []
 
     @worker.job("taken")
@@ -206,6 +225,28 @@ def test_a_key_without_the_right_ends_the_worker_with_the_reason(server: Server)
     worker.add("kept", lambda params: None)
     with pytest.raises(errors.NotPermitted):
         worker.run()
+
+
+def test_heartbeats_go_on_where_the_process_that_sends_them_is_killed(
+    server: Server, client: Mapae, working: Callable[..., Any]
+) -> None:
+    worker, go = Worker(server.url, server.key, lease=5.0), threading.Event()
+
+    @worker.job("heartless")
+    async def heartless(params: Any, ctx: AsyncContext) -> str:
+        (heart,) = children(os.getpid()) - before
+        os.kill(int(heart), signal.SIGKILL)
+        # Only a heart that beats hears of the cancelling.
+        go.set()
+        return await ctx.until_stopped()
+
+    before = children(os.getpid())
+    with working(worker):
+        job = client.submit("heartless")
+        assert go.wait(AT_MOST)
+        client.cancel(job.id)
+        assert client.wait(job.id, timeout=AT_MOST).state == "cancelled"
+        assert "lost" not in [event.name for event in client.events(job.id)]
 
 
 PROGRAM = """
@@ -292,5 +333,6 @@ def test_a_stop_signal_lets_work_end_and_hands_back_what_does_not(server: Server
     client.delete(job.id)
 
 
-def children(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+def children(pid: int) -> set[str]:
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return {child for thread in threads for child in (thread / "children").read_text().split()}

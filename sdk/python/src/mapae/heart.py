@@ -6,7 +6,7 @@ however that ends, because the pipe between them closes; then the leases run out
 that hangs does not keep a job for ever either: after the job's longest time nothing is sent for it any more.
 
     worker ── {"hold": id, "token", "lease", "most"} · {"drop": token} ──► heart
-           ◄─ {"lost": token} · {"cancel": token} ────────────────────────
+           ◄─ {"ready": ""} · {"lost": token} · {"cancel": token} ────────
 
 Lines of JSON both ways; the first line to the heart is where the server is. Keys and tokens are on no command line.
 """
@@ -64,7 +64,7 @@ class Heart:
                 self._held.pop(said["drop"], None)
             else:
                 lease = float(said["lease"])
-                first = now + lease / BEATS
+                first = now if said.get("at_once") else now + lease / BEATS
                 held = Held(said["hold"], said["token"], lease, now + said["most"], first, now + lease)
                 self._held[held.token] = held
             self._changed.notify()
@@ -155,8 +155,5 @@ def main() -> None:
             heart.end()
 
         threading.Thread(target=listen, daemon=True).start()
+        say({"ready": ""})
         heart.run()
-
-
-if __name__ == "__main__":
-    main()

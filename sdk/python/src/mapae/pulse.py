@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -16,8 +15,14 @@ from .protocol import Server
 
 log = logging.getLogger("mapae")
 
+# The same package, wherever this one was found, and nothing that lies in the working directory.
+PROGRAM = "import sys; sys.path.pop(0); sys.path.append(sys.argv[1]); from mapae.heart import main; main()"
+
 # Seconds before a heart that ended by itself is started again.
 RESTART = 0.5
+
+# Seconds that a heart has to start: a busy machine needs some.
+START_MAX = 60.0
 
 # Seconds that a heart has to end once it was told to.
 END_MAX = 5.0
@@ -34,8 +39,17 @@ class Pulse:
         self._keeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """The heart beats, and is started again where it ends, until `end`."""
+        """When this returns, the heart beats: what is leased from now on does not wait for it. It is started again where
+        it ends, until `end`. RuntimeError where it cannot be started at all."""
         await self._start()
+        assert self._process is not None and self._process.stdout is not None
+        try:
+            ready = await asyncio.wait_for(self._process.stdout.readline(), START_MAX)
+        except asyncio.TimeoutError:
+            ready = b""
+        if not ready:
+            await self.end()
+            raise RuntimeError("the process that sends the heartbeats cannot be started; its own message is above")
         self._keeping = asyncio.create_task(self._keep())
 
     def hold(self, job: str, token: str, lease: float, most: float) -> None:
@@ -63,22 +77,20 @@ class Pulse:
                 await self._process.wait()
 
     async def _start(self) -> None:
-        # The same package, wherever this one was found.
-        paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "mapae.heart",
+            "-c",
+            PROGRAM,
+            str(Path(__file__).resolve().parent.parent),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=environment,
             # A signal for the worker's group is for the worker.
             start_new_session=True,
         )
         self._say(asdict(self._server))
         for held in self._held.values():
-            self._say(held)
+            # Nobody knows how long there was no heartbeat.
+            self._say({**held, "at_once": True})
 
     async def _keep(self) -> None:
         while True:
@@ -92,7 +104,10 @@ class Pulse:
             code = await process.wait()
             log.warning("the process that sends the heartbeats ended and is started again exit_code=%s", code)
             await asyncio.sleep(RESTART)
-            await self._start()
+            try:
+                await self._start()
+            except OSError as error:  # too many processes, no memory: looked at again after the same pause
+                log.error("the process that sends the heartbeats cannot be started: %s", type(error).__name__)
 
     def _say(self, word: dict[str, Any]) -> None:
         if self._process is None or self._process.stdin is None or self._process.stdin.is_closing():

@@ -28,6 +28,7 @@ from .handler import TIMEOUT, Handler, log_raised
 from .model import Lease
 from .protocol import Server, dumps
 from .pulse import Pulse
+from .teller import Teller
 
 log = logging.getLogger("mapae")
 
@@ -142,6 +143,7 @@ class _Round:
         # Handlers that go on although they were told to stop. They keep their slots: there are never more of them.
         self._stuck: set[asyncio.Task[Any]] = set()
         self._pulse = Pulse(worker.server, self._hear)
+        self._teller = Teller(self._post)
 
     async def go(self) -> None:
         await self._pulse.start()
@@ -206,7 +208,7 @@ class _Round:
         self._pulse.hold(lease.id, token, self._worker._lease, handler.timeout + 2 * GRACE + TELLING_MAX)
 
         async def report(verb: str, body: dict[str, Any], /) -> bool:
-            return await self._tell(lease, verb, body)
+            return await self._teller.tell(lease, verb, body)
 
         ctx = AsyncContext(lease, report)
         if self._stop.is_set():
@@ -274,7 +276,7 @@ class _Round:
         until = time.monotonic() + TELLING_MAX
         for trouble in itertools.count():
             try:
-                await self._tell(lease, verb, body)
+                await self._teller.tell(lease, verb, body)
                 return
             except (Busy, Unavailable, Unreachable) as error:
                 pause = _pause(trouble)
@@ -289,11 +291,6 @@ class _Round:
                     raise
                 # Too large, for example: it would be the next time, too.
                 verb, body = "fail", {"code": "result-refused", "message": refused.title, "class": "terminal"}
-
-    async def _tell(self, lease: Lease, verb: str, body: dict[str, Any]) -> bool:
-        sent = dumps({"token": lease.token, **body})
-        answer = await self._post(f"/v1/leases/{lease.id}/{verb}", sent)
-        return bool(answer["cancel_requested"])
 
     async def _post(self, path: str, body: bytes, timeout: float = 30.0) -> Any:
         try:
