@@ -8,6 +8,7 @@ use crate::fleet::{Fleet, hide};
 use crate::install::cargo_deny;
 use crate::models;
 use crate::s3;
+use crate::sdk;
 use crate::step::{Outcome, cargo, run, step};
 
 /// Tells the tests that no server was started on purpose.
@@ -21,6 +22,8 @@ pub(crate) fn everything() -> Outcome<()> {
     {
         let fleet = Fleet::whole()?;
         tests(models::show(fleet.show(cargo(&["test", "--workspace", "--locked"]).env_remove(EMBEDDED))))?;
+        // Before the faults, which leave another program in its place.
+        sdk::python(&fleet, &[])?;
         faults::short(&fleet)?;
     }
     documentation()?;

