@@ -31,8 +31,8 @@ const OWNERS_MAX: usize = 10_000;
 
 /// How full each lane's hot window is, and whose turn comes when, as far as this process knows.
 ///
-/// The window bounds what a broker has to hold. Where rows are claimed from the store itself nothing has to be held,
-/// and it has no bound: a job is then offered by the statement that accepts it, whatever the backlog.
+/// The window bounds what a broker has to hold. Where rows are claimed from the store itself nothing has to be held:
+/// a job is then offered by the statement that accepts it, whatever the backlog.
 ///
 /// Turns are dealt out by start-time fair queueing: an owner's job comes one after the owner's last one
 /// or after the turn the lane has come to, whichever is later. So whoever has little waiting comes next,
@@ -42,7 +42,8 @@ const OWNERS_MAX: usize = 10_000;
 /// more than the window, a place in the order, or one keeper pass.
 #[derive(Debug)]
 pub struct Window {
-    size: Option<usize>,
+    size: usize,
+    source: Source,
     lanes: Mutex<HashMap<Lane, Waiting>>,
 }
 
@@ -56,14 +57,12 @@ struct Waiting {
 }
 
 impl Window {
-    /// Of at most so many jobs in each lane, for a broker that holds them.
+    /// Of so many jobs in each lane, for a broker of that source.
     pub fn new(size: usize, source: Source) -> Self {
-        let size = (source == Source::Pointers).then_some(size);
-        Self { size, lanes: Mutex::default() }
+        Self { size, source, lanes: Mutex::default() }
     }
 
-    /// Most jobs in each lane.
-    pub fn size(&self) -> Option<usize> {
+    pub fn size(&self) -> usize {
         self.size
     }
 
@@ -71,7 +70,7 @@ impl Window {
     fn take(&self, lane: &Lane, owner: &Owner) -> Option<u64> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = lanes.entry(lane.clone()).or_default();
-        if self.size.is_some_and(|size| waiting.jobs >= size) {
+        if self.source == Source::Pointers && waiting.jobs >= self.size {
             return None;
         }
         waiting.jobs += 1;
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_claimed_from_the_store_itself_is_offered_without_bound() {
+    fn what_is_claimed_from_the_store_itself_is_offered_whatever_waits() {
         let (window, lane) = (Window::new(2, Source::Rows), "analyze".parse::<Lane>().unwrap());
         let turns = (0..3).map(|_| window.take(&lane, &owner("acme")));
         assert_eq!(turns.collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);

@@ -187,13 +187,11 @@ async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
 
 /// When to ring again after a pass that rang so many: when half of a window has been used up at the pace of late,
 /// so that workers never find it empty while there is a backlog, and a pass is worth its cost.
-///
-/// Without a bound all that is due has been rung, unless it was more than a pass takes.
-fn next_ring(rung: usize, since: Duration, window: Option<usize>) -> Duration {
-    match (rung, window) {
-        (BATCH.., _) => BREATH,
-        (0, _) | (_, None) => LOOK,
-        (rung, Some(window)) => since.mul_f64(window as f64 / (2 * rung) as f64).clamp(BREATH, LOOK),
+fn next_ring(rung: usize, since: Duration, window: usize) -> Duration {
+    match rung {
+        0 => LOOK,
+        BATCH.. => BREATH,
+        rung => since.mul_f64(window as f64 / (2 * rung) as f64).clamp(BREATH, LOOK),
     }
 }
 
@@ -229,7 +227,7 @@ impl Keeper {
             self.parts.metrics.count("mapae_reaped_total", kind.to_string(), 1);
         }
         if !self.plan.window.is_empty() {
-            self.plan.window.measured(self.parts.store.windows(self.plan.window.size().unwrap_or(1)).await?);
+            self.plan.window.measured(self.parts.store.windows(self.plan.window.size()).await?);
         }
         // What is less urgent, and would keep an idle database from resting.
         if !self.rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(SLOWER) {
@@ -279,7 +277,9 @@ impl Keeper {
     async fn ring(&self, rescan: Option<Patience>) -> Result<usize, StoreError> {
         let rows = self.parts.broker.caps().source == Source::Rows;
         let again = if rows { self.plan.rescan_after } else { UNCONFIRMED };
-        let plan = RingPlan { window: self.plan.window.size(), again, rescan, max: BATCH };
+        let window = self.plan.window.size();
+        let least = if rows { window.div_ceil(4) } else { 0 };
+        let plan = RingPlan { window, least, again, rescan, max: BATCH };
         fault::at(Point::RingAsked);
         let rung = self.parts.store.ring(&plan).await?;
         if rung.is_empty() {
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn a_window_is_filled_again_when_half_of_it_is_used_up() {
         let ms = Duration::from_millis;
-        let window = Some(1_000);
+        let window = 1_000;
         assert_eq!(next_ring(0, ms(10), window), LOOK, "nothing to ring");
         assert_eq!(next_ring(1, ms(200), window), LOOK, "a trickle");
         assert_eq!(next_ring(500, ms(100), window), ms(100), "as it was");
@@ -432,7 +432,5 @@ mod tests {
         assert_eq!(next_ring(10, ms(0), window), BREATH);
         assert_eq!(next_ring(10, Duration::from_secs(1_000_000), window), LOOK);
         assert_eq!(next_ring(BATCH, ms(90), window), BREATH, "more than a pass takes");
-        assert_eq!(next_ring(BATCH, ms(90), None), BREATH, "more than a pass takes");
-        assert_eq!(next_ring(10, ms(1), None), LOOK, "all that was due");
     }
 }

@@ -42,7 +42,7 @@ async fn a_job_at_a_limit_says_whose_limit_it_is() {
     };
     // Whose owner has a limit is offered by a keeper, and there is none here.
     let hour = Duration::from_secs(3600);
-    let plan = RingPlan { window: Some(100), again: hour, rescan: None, max: 100 };
+    let plan = RingPlan { window: 100, least: 0, again: hour, rescan: None, max: 100 };
     assert_eq!(site.runtime.store.ring(&plan).await.unwrap().len(), 4);
     let claimed = site.claim().await;
     let running: Vec<String> = claimed.iter().map(|holding| holding.job.id.to_string()).collect();

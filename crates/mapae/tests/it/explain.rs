@@ -64,7 +64,7 @@ pub(crate) async fn everything(store: &dyn Store) {
     let join = Join { name: "w".into(), strict: true, kinds: vec![job().kind], slots: 4 };
     let mut member = store.join(&join).await.unwrap();
     let holder = member.holder().clone();
-    let plan = RingPlan { window: Some(1_010), again: LONG, rescan: Some(Vec::new()), max: 10 };
+    let plan = RingPlan { window: 1_010, least: 0, again: LONG, rescan: Some(Vec::new()), max: 10 };
     let rung = store.ring(&plan).await.unwrap();
     let pointers: Vec<_> = rung.iter().map(|rung| (rung.job, rung.hint)).collect();
     store.rung(&pointers, LONG).await.unwrap();
@@ -166,7 +166,7 @@ async fn limited(store: &dyn Store, holder: &Holder) {
     store.limit(limits.clone());
     store.shut(&Gate::Resource("other".into()), LONG).await.unwrap();
     let lanes = [LaneQuota { lane: lane(), max: 4 }];
-    let plan = RingPlan { window: Some(2_000), again: LONG, rescan: None, max: 10 };
+    let plan = RingPlan { window: 2_000, least: 0, again: LONG, rescan: None, max: 10 };
     for _ in 0..8 {
         accepted(store).await;
     }
@@ -470,7 +470,7 @@ async fn explain_batches_in_a_new_table() {
     let accepts = (0..3_000).map(|_| store.accept(job()));
     futures_util::future::try_join_all(accepts).await.unwrap();
     let holder = Holder::new("w");
-    let plan = RingPlan { window: None, again: LONG, rescan: None, max: 1_000 };
+    let plan = RingPlan { window: 1_000, least: 1_000, again: LONG, rescan: None, max: 1_000 };
     let quota = [LaneQuota { lane: lane(), max: 1_000 }];
     store.ring(&plan).await.unwrap();
     let running = store.claim_rung(&holder, &quota, 1_000, LONG).await.unwrap();

@@ -45,7 +45,7 @@ fn quota(max: usize) -> Vec<LaneQuota> {
 }
 
 fn plan() -> RingPlan {
-    RingPlan { window: Some(1_000), again: LONG, rescan: Some(Vec::new()), max: 1_000 }
+    RingPlan { window: 1_000, least: 0, again: LONG, rescan: Some(Vec::new()), max: 1_000 }
 }
 
 fn join_as(name: &str) -> Join {

@@ -125,7 +125,7 @@ pub(crate) fn retry() -> Verdict {
 }
 
 pub(crate) fn plan() -> RingPlan {
-    RingPlan { window: Some(10_000), again: LEASE, rescan: Some(Vec::new()), max: 10_000 }
+    RingPlan { window: 10_000, least: 0, again: LEASE, rescan: Some(Vec::new()), max: 10_000 }
 }
 
 impl Bench {

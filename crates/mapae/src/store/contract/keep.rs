@@ -55,9 +55,11 @@ pub trait Keep {
 /// How far one pass rings.
 #[derive(Clone, Debug)]
 pub struct RingPlan {
-    /// Most rung jobs a lane has waiting at a time: bounds what a broker holds, whatever the backlog. `None`
-    /// where none holds any.
-    pub window: Option<usize>,
+    /// Most rung jobs a lane has waiting at a time: bounds what a broker holds, whatever the backlog.
+    pub window: usize,
+    /// So many are rung in a lane even beyond its window: where no broker holds them, what comes back must not wait
+    /// until a backlog that was rung when it was accepted is gone.
+    pub least: usize,
     /// When a returned pointer comes back unless [`Keep::rung`] says it was published.
     pub again: Duration,
     /// Whether what was rung before and whose time has come is rung again (T8), and the lanes where it is

@@ -104,7 +104,7 @@ impl Tables {
         for row in self.jobs.values() {
             let Status::Pending { hint, ring_at } = row.life.status else { continue };
             let lane = row.new.lane();
-            let place = places.entry(lane.clone()).or_insert(plan.window.unwrap_or(usize::MAX));
+            let place = places.entry(lane.clone()).or_insert(plan.window);
             *place = place.saturating_sub(usize::from(hint > 0));
             let Some(patience) = (if hint == 0 { Some(Duration::ZERO) } else { plan.patience(&lane) }) else {
                 continue;
@@ -112,6 +112,9 @@ impl Tables {
             if row.life.due_at.max(ring_at + patience) <= now && !self.paused.contains(&lane) {
                 waiting.entry((lane, row.new.owner.clone())).or_default().push(row);
             }
+        }
+        for place in places.values_mut() {
+            *place = (*place).max(plan.least);
         }
         let mut turns: Vec<(usize, &Row)> = Vec::new();
         for rows in waiting.values_mut() {

@@ -429,9 +429,8 @@ impl Postgres {
                   from lanes l where l.lane is not null
             )
             select lane, room
-              from (select l.lane, case when $1::bigint is null then $2 else
-                               $1 - (select count(*) from (select from mapae.jobs w
-                                      where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1) w) end as room
+              from (select l.lane, greatest($2, $1 - (select count(*) from (select from mapae.jobs w
+                                 where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1) w)) as room
                       from lanes l
                      where l.lane is not null
                        and not exists (select from mapae.pauses p where p.lane = l.lane)
@@ -440,8 +439,8 @@ impl Postgres {
              where room > 0
             ",
         )
-        .bind(plan.window.map(|window| i64::try_from(window).unwrap_or(i64::MAX)))
-        .bind(i64::try_from(plan.max).unwrap_or(i64::MAX))
+        .bind(i64::try_from(plan.window).unwrap_or(i64::MAX))
+        .bind(i64::try_from(plan.least).unwrap_or(i64::MAX))
         .rows(&self.pool)
         .await?;
         rows.iter().map(|row| Ok((row.try_get("lane")?, row.try_get("room")?))).collect()

@@ -375,9 +375,8 @@ async fn lanes_to_ring(tx: &mut Transaction<'_>, plan: &RingPlan) -> Result<Vec<
         outbox_lanes!(),
         "
         select lane, room
-          from (select l.lane, case when $1 is null then $3 else
-                           $1 - (select count(*) from (select 1 from jobs w
-                                  where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1)) end as room
+          from (select l.lane, max($3, $1 - (select count(*) from (select 1 from jobs w
+                             where w.lane = l.lane and w.state = 'pending' and w.hint > 0 limit $1))) as room
                   from lanes l
                  where l.lane is not null
                    and not exists (select 1 from pauses p where p.lane = l.lane)
@@ -386,9 +385,9 @@ async fn lanes_to_ring(tx: &mut Transaction<'_>, plan: &RingPlan) -> Result<Vec<
          where room > 0
         ",
     ))
-    .bind(plan.window.map(limit))
+    .bind(limit(plan.window))
     .bind(tx.now)
-    .bind(limit(plan.max));
+    .bind(limit(plan.least));
     tx.rows(query).await?.iter().map(|row| Ok((row.try_get("lane")?, row.try_get("room")?))).collect()
 }
 

@@ -296,7 +296,8 @@ impl Walk<'_> {
         };
         let rescan = (!self.dice.chance(6)).then_some(patience);
         let plan = RingPlan {
-            window: if tight { Some(1 + self.dice.index(2)) } else { (!self.dice.chance(2)).then_some(1000) },
+            window: if tight { 1 + self.dice.index(2) } else { 1000 },
+            least: if self.dice.chance(2) { 0 } else { 1 + self.dice.index(2) },
             again: self.dice.days(1, 2),
             rescan,
             max: if self.dice.chance(4) { 1 } else { 1000 },

@@ -281,7 +281,7 @@ async fn an_owner_that_waits_for_itself_takes_no_place_of_others_in_the_window()
         for _ in 0..10 {
             bench.accept(job()).await;
         }
-        let plan = RingPlan { window: Some(4), ..plan() };
+        let plan = RingPlan { window: 4, least: 0, ..plan() };
         let ring = async || bench.store.ring(&plan).await.unwrap().len();
         assert_eq!((ring().await, ring().await), (2, 0), "one to run and one to follow");
         let few = bench.accept(NewJob { owner: owner("globex"), ..job() }).await;

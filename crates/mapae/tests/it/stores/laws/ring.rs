@@ -38,7 +38,7 @@ async fn one_owner_with_a_thousand_jobs_does_not_starve_another() {
             bench.accept(job()).await;
         }
         let small = bench.accept(NewJob { owner: owner("globex"), ..job() }).await;
-        let plan = RingPlan { window: Some(10), again: LEASE, rescan: Some(Vec::new()), max: 100 };
+        let plan = RingPlan { window: 10, least: 0, again: LEASE, rescan: Some(Vec::new()), max: 100 };
         let rung = bench.store.ring(&plan).await.unwrap();
         assert_eq!(rung.len(), 10, "no more than the window");
         assert!(rung.iter().any(|rung| rung.job == small), "the small owner's job is among the first");
@@ -60,7 +60,7 @@ async fn a_full_lane_leaves_room_in_the_others() {
             bench.accept(job()).await;
         }
         let other = bench.accept(low()).await;
-        let plan = RingPlan { window: Some(2), again: LEASE, rescan: Some(Vec::new()), max: 100 };
+        let plan = RingPlan { window: 2, least: 0, again: LEASE, rescan: Some(Vec::new()), max: 100 };
         let rung = bench.store.ring(&plan).await.unwrap();
         assert_eq!(rung.len(), 3);
         assert_eq!(rung.iter().filter(|rung| rung.lane.class == Class::Low).count(), 1);

@@ -39,8 +39,8 @@ impl Walk<'_> {
         let names: Vec<String> =
             rung.iter().map(|rung| format!("{} hint {}", self.name(rung.job), rung.hint)).collect();
         self.log.push(format!(
-            "ring window {:?}, again {:?}, rescan {:?}, max {} => {names:?}",
-            plan.window, plan.again, plan.rescan, plan.max
+            "ring window {}, least {}, again {:?}, rescan {:?}, max {} => {names:?}",
+            plan.window, plan.least, plan.again, plan.rescan, plan.max
         ));
         assert!(rung.len() <= plan.max);
 
@@ -64,17 +64,17 @@ impl Walk<'_> {
             let in_lane =
                 |known: &&Known| known.new.lane() == lane && known.hint().is_some_and(|hint| hint > 0);
             let after = self.jobs.iter().filter(in_lane).count();
-            let window = plan.window.unwrap_or(usize::MAX);
-            assert!(after <= before.max(window), "{after} rung in {lane}");
+            let most = plan.window.max(before + plan.least);
+            assert!(after <= most, "{after} rung in {lane}");
             // Only a full window or a full answer leaves a job that has never been rung.
             let left = |place: &&usize| {
                 let known = &self.jobs[**place];
                 known.new.lane() == lane && known.hint() == Some(0)
             };
             let left = must.difference(&given).filter(left).count();
-            assert!(left == 0 || after >= window || rung.len() == plan.max, "{left} were left in {lane}");
+            assert!(left == 0 || after >= most || rung.len() == plan.max, "{left} were left in {lane}");
         }
-        if plan.window.is_none_or(|window| window >= 1000) && plan.max >= 1000 {
+        if plan.window >= 1000 && plan.max >= 1000 {
             assert!(must.is_subset(&given), "only {given:?} of {must:?} were rung");
         }
     }
