@@ -63,6 +63,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (3, include_str!("../../migrations/postgres/0003_resources.sql")),
     (4, include_str!("../../migrations/postgres/0004_plans.sql")),
     (5, include_str!("../../migrations/postgres/0005_remote.sql")),
+    (7, include_str!("../../migrations/postgres/0007_rests.sql")),
 ];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.

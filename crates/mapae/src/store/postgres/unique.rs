@@ -7,7 +7,7 @@ use sqlx::{Connection, PgPool, Row};
 use uuid::Uuid;
 
 use super::ask::{Ask, within};
-use super::control::{first_accepted, make};
+use super::control::{first_accepted, key_is_free, make};
 use crate::job::name::JobId;
 use crate::job::record::NewJob;
 use crate::job::unique::Unique;
@@ -55,12 +55,14 @@ async fn accept_unique(
     outbox: bool,
 ) -> Result<Result<Accepted, AcceptError>, StoreError> {
     if let Some((key, body)) = &job.idempotency {
-        let first = sqlx::query(
+        let first = sqlx::query(concat!(
             "
-            insert into mapae.idempotency (owner, key, body, job, created_at) values ($1, $2, $3, $4, now())
-            on conflict do nothing
-            ",
-        )
+            insert into mapae.idempotency as i (owner, key, body, job, created_at) values ($1, $2, $3, $4, now())
+            on conflict (owner, key) do update
+               set body = excluded.body, job = excluded.job, created_at = excluded.created_at
+             where ",
+            key_is_free!(),
+        ))
         .bind(job.owner.as_str())
         .bind(key.as_str())
         .bind(body.as_slice())

@@ -15,8 +15,8 @@ use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Puller, Scope, Stats, StoreError, View,
-    WorkerReport, WorkerRow,
+    COUNT_MAX, EventFilter, Found, JobFilter, LANE_COUNT_MAX, LANES_MAX, LOOK_MAX, LaneStats, Page, Puller,
+    Scope, Stats, StoreError, View, WorkerReport, WorkerRow,
 };
 use crate::store::row::{as_like, as_micros, big, count, lane, state, unreadable};
 
@@ -154,8 +154,8 @@ impl View for Postgres {
             " from mapae.events e join mapae.jobs j on j.id = e.job and not j.delete_asked
               where (e.transaction, e.number) > (",
         ));
-        query.push_bind(filter.after.transaction.to_string()).push("::xid8, ");
-        query.push_bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX)).push(")");
+        push_position(&mut query, filter.after);
+        query.push(")");
         match filter.job {
             // One job's events are numbered without a gap under its row's lock: none can come before.
             Some(job) => query.push(" and e.job = ").push_bind(job.0),
@@ -175,9 +175,8 @@ impl View for Postgres {
                                   where e.job = p.job and e.sequence < p.sequence offset 0) e
               where (e.transaction, e.number) > (",
         ));
-        query.push_bind(filter.after.transaction.to_string()).push("::xid8, ");
-        query.push_bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX)).push(")");
-        query.push(") select * from page union select * from early order by transaction, number");
+        push_position(&mut query, filter.after);
+        query.push(")) select * from page union select * from early order by transaction, number");
         let rows = query.build().rows(&self.views).await?;
         let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
         Ok(crate::store::row::in_job_order(events))
@@ -262,45 +261,88 @@ impl View for Postgres {
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
+        let (count_max, lane_max) = (limit(COUNT_MAX), limit(LANE_COUNT_MAX));
+        let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
+        // Each count ends at its bound and reads an index that has little else; what is deleted and not yet
+        // buried is taken off.
         let rows = sqlx::query(
             "
-            select state, count(*) as jobs, count(*) filter (where assignee is null) as unassigned
-              from mapae.jobs where not delete_asked group by state
+            select s.state,
+                   (case s.state
+                    when 'pending' then
+                         (select count(*) from (select from mapae.jobs where state = 'pending' and hint = 0 limit $2) a)
+                       + (select count(*) from (select from mapae.jobs where state = 'pending' and hint > 0 limit $2) b)
+                    when 'running' then (select count(*) from (select from mapae.jobs where state = 'running' limit $2) c)
+                    else (select count(*) from (select from mapae.jobs e
+                                                 where e.state in ('succeeded', 'failed', 'cancelled', 'stale')
+                                                   and e.state = s.state
+                                                 order by e.state, e.id limit $2) c) end)
+                   - (select count(*) from (select from mapae.jobs d where d.delete_asked and d.state = s.state limit $2) d)
+                   as jobs
+              from unnest($1::text[]) s (state)
             ",
         )
+        .bind(State::ALL.map(|state| state.as_str().to_owned()).to_vec())
+        .bind(count_max)
         .rows(&self.views)
         .await?;
-        let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
         for row in rows {
-            let found = state(row.try_get("state")?)?;
-            let jobs = big(row.try_get("jobs")?)?;
-            if found == State::Failed {
-                stats.dead_unassigned = big(row.try_get("unassigned")?)?;
-            }
+            let (found, jobs) = (state(row.try_get("state")?)?, row.try_get::<i64, _>("jobs")?);
+            let jobs = jobs.clamp(0, count_max).unsigned_abs();
             stats.states.iter_mut().filter(|(state, _)| *state == found).for_each(|(_, count)| *count = jobs);
         }
         stats.dead =
             stats.states.iter().find(|(state, _)| *state == State::Failed).map_or(0, |(_, jobs)| *jobs);
+        // Each lane is found by one look at each index.
         let rows = sqlx::query(
             "
-            select lane, sum(ready)::bigint as ready, sum(scheduled)::bigint as scheduled,
-                   sum(running)::bigint as running,
-                   (extract(epoch from now() - min(due_at)) * 1000000)::bigint as oldest,
-                   exists (select from mapae.pauses p where p.lane = l.lane)   as paused
-              from (
-                   select lane, count(*) filter (where due_at <= now()) as ready,
-                          count(*) filter (where due_at > now()) as scheduled, 0 as running,
-                          min(due_at) filter (where due_at <= now()) as due_at
-                     from mapae.jobs where state = 'pending' and hint = 0 group by lane
-                   union all
-                   select lane, count(*), 0, 0, min(due_at)
-                     from mapae.jobs where state = 'pending' and hint > 0 group by lane
-                   union all
-                   select lane, 0, 0, count(*), null from mapae.jobs where state = 'running' group by lane) l
-             group by lane
-             order by lane
+            with recursive unrung (lane) as (
+                (select lane from mapae.jobs where state = 'pending' and hint = 0 order by lane limit 1)
+                union all
+                select (select j.lane from mapae.jobs j
+                         where j.state = 'pending' and j.hint = 0 and j.lane > l.lane order by j.lane limit 1)
+                  from unrung l where l.lane is not null
+            ), rung (lane) as (
+                (select lane from mapae.jobs where state = 'pending' and hint > 0 order by lane limit 1)
+                union all
+                select (select j.lane from mapae.jobs j
+                         where j.state = 'pending' and j.hint > 0 and j.lane > l.lane order by j.lane limit 1)
+                  from rung l where l.lane is not null
+            ), running as (
+                select r.lane, count(*) as jobs
+                  from (select lane from mapae.jobs where state = 'running' limit $3) r group by r.lane
+            ), lanes as (
+                select lane from (
+                       (select lane from unrung where lane is not null limit $1)
+                       union
+                       (select lane from rung where lane is not null limit $1)
+                       union
+                       (select lane from running)) l
+                 order by lane limit $1
+            )
+            select l.lane, least(d.jobs + w.jobs, $2) as ready, s.jobs as scheduled, coalesce(r.jobs, 0) as running,
+                   (extract(epoch from now() - least(d.due_at, w.due_at)) * 1000000)::bigint as oldest,
+                   exists (select from mapae.pauses p where p.lane = l.lane)                 as paused
+              from lanes l
+             cross join lateral (select count(*) as jobs, min(x.due_at) as due_at
+                                   from (select j.due_at from mapae.jobs j
+                                          where j.lane = l.lane and j.state = 'pending' and j.hint = 0
+                                            and j.due_at <= now() order by j.due_at limit $2) x) d
+             cross join lateral (select count(*) as jobs
+                                   from (select from mapae.jobs j
+                                          where j.lane = l.lane and j.state = 'pending' and j.hint = 0
+                                            and j.due_at > now() order by j.due_at limit $2) x) s
+             cross join lateral (select count(*) as jobs, min(x.due_at) as due_at
+                                   from (select j.due_at from mapae.jobs j
+                                          where j.lane = l.lane and j.state = 'pending' and j.hint > 0
+                                          order by j.turn limit $2) x) w
+              left join running r on r.lane = l.lane
+             order by l.lane
             ",
         )
+        .bind(limit(LANES_MAX))
+        .bind(lane_max)
+        .bind(count_max)
         .rows(&self.views)
         .await?;
         for row in rows {
@@ -316,16 +358,37 @@ impl View for Postgres {
         let row = sqlx::query(
             "
             select (select (extract(epoch from now() - min(finished_at)) * 1000000)::bigint
-                      from mapae.jobs where state = 'failed')            as dead_oldest,
-                   (select count(*) from mapae.events where not sent)    as outbox
+                      from mapae.jobs where state = 'failed')                                       as dead_oldest,
+                   (select count(*) from (select from mapae.jobs
+                                           where state = 'failed' and assignee is null and not delete_asked
+                                           order by finished_at limit $2) d)                        as unassigned,
+                   (select count(*) from (select from mapae.events where not sent limit $1) e)      as outbox
             ",
         )
+        .bind(count_max)
+        .bind(lane_max)
         .one(&self.views)
         .await?;
+        stats.dead_unassigned = big(row.try_get("unassigned")?)?;
         stats.dead_oldest = row.try_get::<Option<i64>, _>("dead_oldest")?.map(micros);
         stats.outbox = big(row.try_get("outbox")?)?;
         Ok(stats)
     }
+}
+
+/// The position after which to read. One that this server cannot have given out yet is of the server that a backup
+/// was taken from: everything is told again, for nobody knows how far its reader had come.
+fn push_position(query: &mut QueryBuilder<sqlx::Postgres>, after: Position) {
+    query.push("case when ").push_bind(after.transaction.to_string());
+    query.push("::xid8 < pg_snapshot_xmax(pg_current_snapshot()) then ");
+    query.push_bind(after.transaction.to_string()).push("::xid8 else '0'::xid8 end, case when ");
+    query.push_bind(after.transaction.to_string());
+    query.push("::xid8 < pg_snapshot_xmax(pg_current_snapshot()) then ");
+    query.push_bind(i64::try_from(after.number).unwrap_or(i64::MAX)).push("::bigint else 0 end");
+}
+
+fn limit(rows: usize) -> i64 {
+    i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
 fn micros(number: i64) -> Duration {
