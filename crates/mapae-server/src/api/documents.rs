@@ -86,12 +86,13 @@ pub(super) async fn upload(
     let lane = Lane { kind: form.kind.clone(), class: Class::Normal };
     // One that was accepted before is no more work, whatever its owner's limit says; whether it is the same is
     // seen when its body has been read.
+    let all = caller.identity.owner.is_none();
     let first = match &idempotency {
         Some(key) => caller.runtime.store.submission(&owner, key).await?,
         None => None,
     };
     if first.is_none() {
-        api.admission.pending(&*caller.runtime.store, lane.clone(), owner.clone()).await?;
+        api.admit(&*caller.runtime.store, &lane, &[], &owner, all).await?;
     }
     let _place = api.admission.upload(content_length(&headers))?;
 
@@ -106,7 +107,7 @@ pub(super) async fn upload(
     // A part of the form may have named another kind than the query.
     if first.is_none() && form.kind != lane.kind {
         let lane = Lane { kind: form.kind.clone(), class: Class::Normal };
-        api.admission.pending(&*caller.runtime.store, lane, owner.clone()).await?;
+        api.admit(&*caller.runtime.store, &lane, &[], &owner, all).await?;
     }
 
     let fingerprint = form.fingerprint(&owner, &taken);

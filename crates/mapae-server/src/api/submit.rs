@@ -96,7 +96,8 @@ pub(super) async fn submit(
     if let Some(first) = first_answer(&caller.runtime, &job).await? {
         return accepted(&api, &caller.runtime, &caller.scope(), first, preferred_wait(&headers)).await;
     }
-    api.admission.pending(&*caller.runtime.store, job.lane(), job.owner.clone()).await?;
+    let all = caller.identity.owner.is_none();
+    api.admit(&*caller.runtime.store, &job.lane(), &job.on, &job.owner, all).await?;
     job.trace = trace(&headers);
     let kept = match file {
         Some(file) => {

@@ -19,6 +19,7 @@ mod presence;
 mod remote;
 mod run;
 mod schedule;
+mod stats;
 mod tidy;
 mod unique;
 mod view;

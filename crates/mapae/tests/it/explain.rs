@@ -415,7 +415,7 @@ async fn explain_every_statement() {
             statement.contains("recursive owners") || statement.contains("j.state = 'succeeded' order by");
         let searches = statement.contains(&LOOK_MAX.to_string()) || statement.contains(" offset ");
         let counts =
-            statement.contains("as jobs\n              from unnest") || statement.contains("as outbox");
+            statement.contains("select 'stale', (select count(*)") || statement.contains("as outbox");
         let most = if counts {
             BLOCKS_MAX_COUNTED
         } else if searches {

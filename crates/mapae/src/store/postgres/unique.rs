@@ -19,7 +19,12 @@ type Answers = Vec<Result<Accepted, AcceptError>>;
 /// All in one transaction, in the order of their keys, so that two batches seldom wait for each other.
 pub(super) async fn accept(pool: &PgPool, jobs: &[NewJob], outbox: bool) -> Result<Answers, StoreError> {
     let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|at| jobs[*at].unique.as_ref().map(|unique| unique.key));
+    let keys = |at: &usize| {
+        let job = &jobs[*at];
+        let named = job.idempotency.as_ref().map(|(key, _)| (job.owner.as_str(), key.as_str()));
+        (job.unique.as_ref().map(|unique| unique.key), named)
+    };
+    order.sort_by(|one, other| keys(one).cmp(&keys(other)));
     let mut connection = within(pool.acquire()).await?;
     let mut transaction = within(connection.begin()).await?;
     let mut answers = Vec::with_capacity(jobs.len());

@@ -3,11 +3,9 @@
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use sqlx::{QueryBuilder, Row};
-use std::time::Duration;
 
 use super::ask::Ask;
 use super::{Postgres, job, job_columns};
-use crate::job::State;
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::follow::Followed;
 use crate::job::lease::Holder;
@@ -15,10 +13,10 @@ use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    COUNT_MAX, EventFilter, Found, JobFilter, LANE_COUNT_MAX, LANES_MAX, LOOK_MAX, LaneStats, Page, Puller,
-    Scope, Stats, StoreError, View, WorkerReport, WorkerRow,
+    EventFilter, Found, JobFilter, LOOK_MAX, Page, Puller, Scope, Stats, StoreError, View, WorkerReport,
+    WorkerRow,
 };
-use crate::store::row::{as_like, as_micros, big, count, lane, state, unreadable};
+use crate::store::row::{as_like, as_micros, big, count, lane, unreadable};
 
 /// The columns of an event called `e`.
 macro_rules! event_columns {
@@ -261,118 +259,7 @@ impl View for Postgres {
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let (count_max, lane_max) = (limit(COUNT_MAX), limit(LANE_COUNT_MAX));
-        let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
-        // Each count ends at its bound and reads an index that has little else; what is deleted and not yet
-        // buried is taken off.
-        let rows = sqlx::query(
-            "
-            select s.state,
-                   (case s.state
-                    when 'pending' then
-                         (select count(*) from (select from mapae.jobs where state = 'pending' and hint = 0 limit $2) a)
-                       + (select count(*) from (select from mapae.jobs where state = 'pending' and hint > 0 limit $2) b)
-                    when 'running' then (select count(*) from (select from mapae.jobs where state = 'running' limit $2) c)
-                    else (select count(*) from (select from mapae.jobs e
-                                                 where e.state in ('succeeded', 'failed', 'cancelled', 'stale')
-                                                   and e.state = s.state
-                                                 order by e.state, e.id limit $2) c) end)
-                   - (select count(*) from (select from mapae.jobs d where d.delete_asked and d.state = s.state limit $2) d)
-                   as jobs
-              from unnest($1::text[]) s (state)
-            ",
-        )
-        .bind(State::ALL.map(|state| state.as_str().to_owned()).to_vec())
-        .bind(count_max)
-        .rows(&self.views)
-        .await?;
-        for row in rows {
-            let (found, jobs) = (state(row.try_get("state")?)?, row.try_get::<i64, _>("jobs")?);
-            let jobs = jobs.clamp(0, count_max).unsigned_abs();
-            stats.states.iter_mut().filter(|(state, _)| *state == found).for_each(|(_, count)| *count = jobs);
-        }
-        stats.dead =
-            stats.states.iter().find(|(state, _)| *state == State::Failed).map_or(0, |(_, jobs)| *jobs);
-        // Each lane is found by one look at each index.
-        let rows = sqlx::query(
-            "
-            with recursive unrung (lane) as (
-                (select lane from mapae.jobs where state = 'pending' and hint = 0 order by lane limit 1)
-                union all
-                select (select j.lane from mapae.jobs j
-                         where j.state = 'pending' and j.hint = 0 and j.lane > l.lane order by j.lane limit 1)
-                  from unrung l where l.lane is not null
-            ), rung (lane) as (
-                (select lane from mapae.jobs where state = 'pending' and hint > 0 order by lane limit 1)
-                union all
-                select (select j.lane from mapae.jobs j
-                         where j.state = 'pending' and j.hint > 0 and j.lane > l.lane order by j.lane limit 1)
-                  from rung l where l.lane is not null
-            ), running as (
-                select r.lane, count(*) as jobs
-                  from (select lane from mapae.jobs where state = 'running' limit $3) r group by r.lane
-            ), lanes as (
-                select lane from (
-                       (select lane from unrung where lane is not null limit $1)
-                       union
-                       (select lane from rung where lane is not null limit $1)
-                       union
-                       (select lane from running)) l
-                 order by lane limit $1
-            )
-            select l.lane, least(d.jobs + w.jobs, $2) as ready, s.jobs as scheduled, coalesce(r.jobs, 0) as running,
-                   (extract(epoch from now() - least(d.due_at, w.due_at)) * 1000000)::bigint as oldest,
-                   exists (select from mapae.pauses p where p.lane = l.lane)                 as paused
-              from lanes l
-             cross join lateral (select count(*) as jobs, min(x.due_at) as due_at
-                                   from (select j.due_at from mapae.jobs j
-                                          where j.lane = l.lane and j.state = 'pending' and j.hint = 0
-                                            and j.due_at <= now() order by j.due_at limit $2) x) d
-             cross join lateral (select count(*) as jobs
-                                   from (select from mapae.jobs j
-                                          where j.lane = l.lane and j.state = 'pending' and j.hint = 0
-                                            and j.due_at > now() order by j.due_at limit $2) x) s
-             cross join lateral (select count(*) as jobs, min(x.due_at) as due_at
-                                   from (select j.due_at from mapae.jobs j
-                                          where j.lane = l.lane and j.state = 'pending' and j.hint > 0
-                                          order by j.turn limit $2) x) w
-              left join running r on r.lane = l.lane
-             order by l.lane
-            ",
-        )
-        .bind(limit(LANES_MAX))
-        .bind(lane_max)
-        .bind(count_max)
-        .rows(&self.views)
-        .await?;
-        for row in rows {
-            stats.lanes.push(LaneStats {
-                lane: lane(row.try_get("lane")?)?,
-                ready: big(row.try_get("ready")?)?,
-                scheduled: big(row.try_get("scheduled")?)?,
-                running: big(row.try_get("running")?)?,
-                oldest_ready: row.try_get::<Option<i64>, _>("oldest")?.map(micros),
-                paused: row.try_get("paused")?,
-            });
-        }
-        let row = sqlx::query(
-            "
-            select (select (extract(epoch from now() - min(finished_at)) * 1000000)::bigint
-                      from mapae.jobs where state = 'failed')                                       as dead_oldest,
-                   (select count(*) from (select from mapae.jobs
-                                           where state = 'failed' and assignee is null and not delete_asked
-                                           order by finished_at limit $2) d)                        as unassigned,
-                   (select count(*) from (select from mapae.events where not sent limit $1) e)      as outbox
-            ",
-        )
-        .bind(count_max)
-        .bind(lane_max)
-        .one(&self.views)
-        .await?;
-        stats.dead_unassigned = big(row.try_get("unassigned")?)?;
-        stats.dead_oldest = row.try_get::<Option<i64>, _>("dead_oldest")?.map(micros);
-        stats.outbox = big(row.try_get("outbox")?)?;
-        Ok(stats)
+        super::stats::read(&self.views).await
     }
 }
 
@@ -385,14 +272,6 @@ fn push_position(query: &mut QueryBuilder<sqlx::Postgres>, after: Position) {
     query.push_bind(after.transaction.to_string());
     query.push("::xid8 < pg_snapshot_xmax(pg_current_snapshot()) then ");
     query.push_bind(i64::try_from(after.number).unwrap_or(i64::MAX)).push("::bigint else 0 end");
-}
-
-fn limit(rows: usize) -> i64 {
-    i64::try_from(rows).unwrap_or(i64::MAX)
-}
-
-fn micros(number: i64) -> Duration {
-    Duration::from_micros(number.max(0).unsigned_abs())
 }
 
 fn worker(row: &PgRow) -> Result<WorkerRow, StoreError> {
