@@ -67,8 +67,9 @@ impl Site {
             broker::open(&BrokerPlan { url: "embedded:".into(), database_url: url.clone() }).unwrap();
         let blobs = Blobs::open(&format!("file:{}", folder.path().join("files").display())).unwrap();
         let window = Arc::new(Window::new(WINDOW, broker.caps().source));
-        let accept = Accept::new(store.clone(), broker.clone(), window.clone(), RESCAN);
-        let parts = Parts { store, broker, blobs, metrics: Arc::new(Metrics::default()) };
+        let metrics = Arc::new(Metrics::default());
+        let accept = Accept::new(store.clone(), broker.clone(), window.clone(), metrics.clone(), RESCAN);
+        let parts = Parts { store, broker, blobs, metrics };
         let plan = KeeperPlan {
             window,
             rescan_after: RESCAN,

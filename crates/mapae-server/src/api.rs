@@ -18,6 +18,7 @@ mod figures;
 mod health;
 mod hooks;
 mod jobs;
+mod kinds;
 mod lanes;
 mod leases;
 mod linger;
@@ -35,7 +36,9 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
-use mapae::job::name::Kind;
+use mapae::job::follow::{self, Follow};
+use mapae::job::name::{Kind, Lane, Owner};
+use mapae::store::contract::Store;
 use tokio_util::sync::CancellationToken;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -48,6 +51,7 @@ use self::feed::Feed;
 use self::figures::Figures;
 use self::health::Health;
 pub use self::health::Watched;
+use self::kinds::MadeUp;
 use self::problem::Problem;
 use crate::config::Config;
 use crate::runtime::{BUILT_IN, Runtime};
@@ -61,6 +65,7 @@ pub struct Shared {
     runtime: OnceLock<Arc<Runtime>>,
     keys: Keys,
     admission: Admission,
+    made_up: MadeUp,
     feed: Feed,
     figures: Figures,
     pub health: Health,
@@ -82,6 +87,7 @@ impl Api {
     pub fn new(config: Arc<Config>, stop: CancellationToken) -> Self {
         Self(Arc::new(Shared {
             admission: Admission::new(&config.limits),
+            made_up: MadeUp::default(),
             runtime: OnceLock::new(),
             keys: Keys::default(),
             feed: Feed::default(),
@@ -108,6 +114,23 @@ impl Api {
     fn known_kinds(&self) -> Vec<Kind> {
         let configured = self.config.kinds.keys().chain(self.config.handlers.keys()).cloned();
         configured.chain(BUILT_IN.into_iter().flat_map(Kind::new)).collect()
+    }
+
+    /// Lets a new job of the owner in, or says why not: as many of its jobs wait as may, or as many kinds that
+    /// nobody here knows have jobs. The latter does not hold for `all`, keys of all owners.
+    async fn admit(
+        &self,
+        store: &dyn Store,
+        lane: &Lane,
+        on: &[Follow],
+        owner: &Owner,
+        all: bool,
+    ) -> Result<(), Problem> {
+        let kinds = follow::kinds(on).chain([&lane.kind]);
+        for kind in kinds.filter(|kind| !all && !self.knows(kind)) {
+            self.made_up.admit(store, kind).await?;
+        }
+        self.admission.pending(store, lane.clone(), owner.clone()).await
     }
 
     fn knows(&self, kind: &Kind) -> bool {

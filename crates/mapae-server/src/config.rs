@@ -10,6 +10,7 @@ mod explain;
 pub mod key;
 mod layer;
 mod nearest;
+mod reference;
 mod resolve;
 mod secret;
 mod value;
@@ -33,6 +34,7 @@ use mapae::store::contract::Retention;
 pub use self::error::ConfigError;
 pub use self::layer::{Flag, Origin, Settings};
 pub use self::nearest::nearest;
+pub use self::reference::reference;
 pub use self::secret::{Address, Secret};
 pub use self::value::{parse_duration, show_duration};
 use crate::plans::OnBody;
@@ -237,6 +239,15 @@ impl Config {
             limits.need(kind.clone(), settings.needs.clone());
         }
         limits
+    }
+
+    /// Kinds that need a resource of which nothing says how much there is, so that the need limits nothing.
+    pub fn undefined_needs(&self) -> Vec<(&Kind, &str)> {
+        let needs = self
+            .kinds
+            .iter()
+            .flat_map(|(kind, settings)| settings.needs.iter().map(move |(resource, _)| (kind, resource)));
+        needs.filter(|(_, resource)| !self.resources.contains_key(*resource)).collect()
     }
 
     /// When two jobs of this kind are the same work.

@@ -27,7 +27,7 @@ pub struct Global {
     /// The server to talk to [default: the local database of the configuration]
     #[arg(long, global = true, value_name = "URL", env = "MAPAE_URL")]
     url: Option<String>,
-    /// The key for that server
+    /// The key for that server (before `submit`, where it is --api-key)
     #[arg(long, global = true, value_name = "KEY", env = "MAPAE_KEY", hide_env_values = true)]
     pub key: Option<String>,
 }

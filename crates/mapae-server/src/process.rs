@@ -48,6 +48,9 @@ pub(crate) async fn run(
     }
     let config = Arc::new(config);
     let api = Api::new(config.clone(), stop.clone());
+    if roles.worker {
+        api.health.expect_worker();
+    }
     if let Some(server) = server {
         info!(address = %server.address, "listening");
         let router = if roles.api { api::router(api.clone()) } else { api::watch_router(api.clone()) };
@@ -115,21 +118,41 @@ async fn with_worker(
     }
     let told = opened(runtime).await;
     if told.is_ok() {
-        tokio::select! {
-            () = stop.cancelled() => info!("told to stop; draining"),
-            // Whoever watches this process starts it again; a process without its worker would only look alive.
-            () = worker.ended() => {
-                let help = "start it again; the log says what happened before";
-                let sentence = "The worker has ended although nobody told it to.".to_owned();
-                return Err(Trouble::new(Exit::Unavailable, "worker-ended", sentence, help));
-            }
-        }
+        until_told(stop, worker.ended()).await?;
+        info!("told to stop; draining");
     }
     worker.drain().await;
     told
 }
 
+/// Waits for the stop signal. Whoever watches this process starts it again where its worker `ended` before: a process
+/// without its worker would only look alive.
+async fn until_told(stop: &CancellationToken, ended: impl Future<Output = ()>) -> Result<(), Trouble> {
+    tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        () = ended => {
+            let help = "start it again; the log says what happened before";
+            let sentence = "The worker has ended although nobody told it to.".to_owned();
+            Err(Trouble::new(Exit::Unavailable, "worker-ended", sentence, help))
+        }
+    }
+}
+
 fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Trouble {
     let sentence = format!("The address {address} cannot be listened on: {}.", error.kind());
     Trouble::new(Exit::Unavailable, "listen", sentence, "choose another with --listen, or stop what uses it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_ends_with_its_worker_and_says_so() {
+        let stop = CancellationToken::new();
+        let ended = until_told(&stop, std::future::ready(())).await.unwrap_err();
+        assert_eq!((ended.code.as_str(), ended.exit), ("worker-ended", Exit::Unavailable));
+        stop.cancel();
+        assert!(until_told(&stop, std::future::pending()).await.is_ok());
+    }
 }

@@ -13,6 +13,7 @@ use mapae::handler::Handlers;
 use mapae::handler::http::{NoClient, Service, ServicePlan};
 use mapae::job::limit::Limits;
 use mapae::job::name::Kind;
+use mapae::job::resource::Amounts;
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::store::contract::{Store, StoreError};
@@ -122,8 +123,9 @@ impl Runtime {
         // For whatever claims in this process, worker or not.
         let limits = config.limits();
         store.limit(limits.clone());
-        let accept = Accept::new(store.clone(), broker.clone(), window.clone(), config.rescan_after);
-        let metrics = Arc::default();
+        let metrics: Arc<Metrics> = Arc::default();
+        let (stored, rung) = (store.clone(), broker.clone());
+        let accept = Accept::new(stored, rung, window.clone(), metrics.clone(), config.rescan_after);
         Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, limits, slots: OnceLock::new() }))
     }
 
@@ -187,11 +189,14 @@ impl Runtime {
             slots: config.worker.slots,
             prefetch: config.worker.prefetch,
             timing: config.worker.timing,
-            capacity: config.capacity(),
+            capacity: capacity(config),
             rates: config.rates(),
             limits: config.limits(),
         };
         let handlers = handlers(config)?;
+        for (kind, resource) in config.undefined_needs() {
+            tracing::warn!(%kind, resource, "a kind needs a resource that [resource] does not define: it is not limited");
+        }
         if handlers.kinds().is_empty() {
             tracing::warn!("worker.kinds names no kind that this program runs: this worker runs nothing");
         }
@@ -235,9 +240,27 @@ fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
             plan.timeout = settings.timeout;
             plan.needs = settings.needs.clone();
         }
+        if config.handlers.contains_key(&kind) {
+            plan.needs.set(handler_resource(&kind), 1);
+        }
     }
     handlers.retain(|kind| config.worker.kinds.iter().any(|pattern| pattern.matches(kind)));
     Ok(handlers)
+}
+
+/// The resource that a call to the kind's service takes one of, in each process. A job that would have to wait for
+/// its call waits without a slot.
+pub(crate) fn handler_resource(kind: &Kind) -> String {
+    format!("handler.{kind}")
+}
+
+/// What each worker process has of the resources that are its own, calls to services among them.
+fn capacity(config: &Config) -> Amounts {
+    let mut capacity = config.capacity();
+    for (kind, handler) in &config.handlers {
+        capacity.set(handler_resource(kind), handler.concurrent as u64);
+    }
+    capacity
 }
 
 /// The kinds that a worker of this configuration runs.

@@ -6,6 +6,7 @@ use mapae::job::record::Job;
 use mapae::job::timestamp::Timestamp;
 
 use crate::api::resources::show_rate;
+use crate::runtime::handler_resource;
 
 /// What is known about a waiting job's surroundings.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +20,6 @@ pub(crate) struct Facts {
     pub stop: Option<(Stop, Limit)>,
     /// The resource for which all workers of its kind wait.
     pub resource: Option<String>,
-    /// Why its kind's service is left alone, and until when.
-    pub resting: Option<(String, Timestamp)>,
     /// Jobs before it in its lane, counted up to [`Facts::AHEAD_MAX`].
     pub ahead: usize,
 }
@@ -51,10 +50,10 @@ pub(crate) fn why_waiting(job: &Job, facts: &Facts) -> Option<String> {
     if let Some((stop, limit)) = &facts.stop {
         return Some(at_a_gate(stop, limit, facts.now));
     }
-    if let Some((code, until)) = &facts.resting {
-        return Some(format!("Its service is left alone until {until} ({code})."));
-    }
     if let Some(resource) = &facts.resource {
+        if *resource == handler_resource(&job.kind) {
+            return Some("All calls that may be made to its service at a time are being made.".to_owned());
+        }
         return Some(format!("It waits for the resource {resource}."));
     }
     match facts.ahead {
@@ -71,7 +70,7 @@ fn at_a_gate(stop: &Stop, limit: &Limit, now: Timestamp) -> String {
     let until = now + stop.again;
     let kind = &stop.kind;
     if stop.asked {
-        return format!("A service asked to be left alone: no job of the kind {kind} starts before {until}.");
+        return format!("Its service is left alone: no job of the kind {kind} starts before {until}.");
     }
     let paced = limit.rate.filter(|_| stop.paced).map(show_rate);
     let places = limit.concurrent.unwrap_or_default();
@@ -226,17 +225,13 @@ mod tests {
                     ..idle.clone()
                 },
                 Some(
-                    "A service asked to be left alone: no job of the kind mail starts before 2026-11-30T00:53:26.000Z.",
+                    "Its service is left alone: no job of the kind mail starts before 2026-11-30T00:53:26.000Z.",
                 ),
             ),
             (
                 &job,
-                Facts {
-                    resting: Some(("service-resting".into(), later.due_at)),
-                    resource: Some("ai".into()),
-                    ..idle.clone()
-                },
-                Some("Its service is left alone until 2026-11-30T00:54:20.000Z (service-resting)."),
+                Facts { resource: Some("handler.mail".into()), ahead: 3, ..idle.clone() },
+                Some("All calls that may be made to its service at a time are being made."),
             ),
             (&job, Facts { ahead: 3, ..idle.clone() }, Some("A backlog of 3 jobs is ahead of it.")),
             (&job, Facts { ahead: 1000, ..idle }, Some("A backlog of 1000 jobs or more is ahead of it.")),

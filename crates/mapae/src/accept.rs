@@ -15,10 +15,14 @@ use crate::fault::{self, Point};
 use crate::job::follow::{self, DEPTH_MAX, FOLLOWS_MAX, Follow};
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
+use crate::metrics::Metrics;
 use crate::store::contract::{AcceptError, Accepted, LaneWindow, Store, StoreError};
 
 /// Pointers waiting to be published by this process. What does not fit is rung by a keeper.
 const RINGS_MAX: usize = 10_000;
+
+/// Lanes remembered: clients may make up any number. In others it is a keeper that rings.
+const LANES_MAX: usize = 10_000;
 
 /// How soon a pointer whose publishing was not confirmed is rung again.
 pub(crate) const UNCONFIRMED: Duration = Duration::from_secs(5);
@@ -69,6 +73,9 @@ impl Window {
     /// Takes a place in the lane's window, where there is one, and answers its turn.
     fn take(&self, lane: &Lane, owner: &Owner) -> Option<u64> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if lanes.len() >= LANES_MAX && !lanes.contains_key(lane) {
+            return None;
+        }
         let waiting = lanes.entry(lane.clone()).or_default();
         if self.source == Source::Pointers && waiting.jobs >= self.size {
             return None;
@@ -91,7 +98,7 @@ impl Window {
     pub fn measured(&self, windows: Vec<LaneWindow>) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = std::mem::take(&mut *lanes);
-        for window in windows {
+        for window in windows.into_iter().take(LANES_MAX) {
             let mut waiting = known.remove(&window.lane).unwrap_or_default();
             waiting.jobs = window.waiting;
             waiting.turn = window.turn;
@@ -118,10 +125,11 @@ impl Accept {
         store: Arc<dyn Store>,
         broker: Arc<dyn Broker>,
         window: Arc<Window>,
+        metrics: Arc<Metrics>,
         rescan_after: Duration,
     ) -> Self {
         let (rings, waiting) = mpsc::channel(RINGS_MAX);
-        tokio::spawn(ring(store.clone(), broker.clone(), waiting, rescan_after));
+        tokio::spawn(ring(store.clone(), broker.clone(), metrics, waiting, rescan_after));
         Self { store, broker, window, rings, rescan_after }
     }
 
@@ -228,6 +236,7 @@ fn holds_nul(value: &Value) -> bool {
 async fn ring(
     store: Arc<dyn Store>,
     broker: Arc<dyn Broker>,
+    metrics: Arc<Metrics>,
     mut waiting: mpsc::Receiver<(Lane, Pointer)>,
     rescan_after: Duration,
 ) {
@@ -236,6 +245,8 @@ async fn ring(
         fault::at(Point::BellPulled);
         let published = broker.publish(&batch).await;
         fault::at(Point::BellRung);
+        let accepted = published.iter().filter(|published| matches!(published, Published::Accepted)).count();
+        metrics.count("mapae_published_total", "accept", accepted as u64);
         if broker.caps().source == Source::Pointers {
             let rung: Vec<(JobId, u32)> = batch
                 .iter()
@@ -284,6 +295,19 @@ mod tests {
         }
         assert_eq!(window.take(&lane, &owner("owner-0")), Some(2));
         assert_eq!(window.lanes.lock().unwrap()[&lane].owners.len(), OWNERS_MAX);
+    }
+
+    #[test]
+    fn no_more_lanes_are_remembered_than_there_is_room_for() {
+        let window = Window::new(10, Source::Pointers);
+        let take = |number: usize| {
+            window.take(&format!("made-up-{number}").parse::<Lane>().unwrap(), &owner("acme"))
+        };
+        assert!((0..LANES_MAX).all(|number| take(number).is_some()));
+        assert_eq!(take(LANES_MAX), None, "a keeper rings");
+        assert_eq!(take(0), Some(2), "one that is known");
+        window.measured(Vec::new());
+        assert_eq!(take(LANES_MAX), Some(1));
     }
 
     #[test]

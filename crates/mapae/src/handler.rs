@@ -73,11 +73,6 @@ pub trait Handler: Send + Sync + 'static {
 #[async_trait]
 pub trait Task: Send + Sync + 'static {
     async fn run(&self, ctx: &Context) -> Result<Outcome, Failure>;
-
-    /// Its kind is left alone while it is said to rest ([`Context::rest`]).
-    fn calls_a_service(&self) -> bool {
-        false
-    }
 }
 
 /// How a handler's run ends without a failure.

@@ -29,10 +29,11 @@ use crate::accept::{UNCONFIRMED, Window};
 use crate::blob::{Area, BlobName};
 use crate::broker::contract::{Pointer, Published, Source};
 use crate::fault::{self, Mutant, Point};
+use crate::job::State;
 use crate::job::event::Event;
-use crate::job::name::{JobId, Kind, Lane};
+use crate::job::name::{JobId, Lane};
 use crate::job::schedule::Plan;
-use crate::store::contract::{Garbage, Retention, RingPlan, StoreError};
+use crate::store::contract::{Garbage, Reaped, Retention, RingPlan, StoreError};
 use crate::worker::Parts;
 
 mod rescan;
@@ -222,9 +223,12 @@ impl Keeper {
 
     async fn leases(&self) -> Result<(), StoreError> {
         let reaped = self.reap().await;
-        for (job, kind) in reaped.iter().flatten() {
+        for Reaped { job, kind, state } in reaped.iter().flatten() {
             warn!(job_id = %job, %kind, "a job's lease has ended: its holder is gone, or told no end of it in time");
             self.parts.metrics.count("mapae_reaped_total", kind.to_string(), 1);
+            if state.is_terminal() {
+                self.parts.metrics.count("mapae_jobs_finished_total", state.as_str(), 1);
+            }
         }
         if !self.plan.window.is_empty() {
             self.plan.window.measured(self.parts.store.windows(self.plan.window.size()).await?);
@@ -240,7 +244,7 @@ impl Keeper {
     }
 
     /// T7.
-    async fn reap(&self) -> Result<Vec<(JobId, Kind)>, StoreError> {
+    async fn reap(&self) -> Result<Vec<Reaped>, StoreError> {
         if fault::broken(Mutant::NoReaper) {
             return Ok(Vec::new());
         }
@@ -258,11 +262,17 @@ impl Keeper {
         if expired > 0 {
             fault::at(Point::ExpireKept);
         }
+        self.parts.metrics.count("mapae_jobs_finished_total", State::Failed.as_str(), expired as u64);
         Ok(expired)
     }
 
     /// T2 and T8.
     async fn rescan(&self) -> Result<usize, StoreError> {
+        // Rows need no pointer: whoever reads them sees them all, and looks by itself besides. What waits there
+        // is not lost, and there is nothing to ring again.
+        if self.parts.broker.caps().source == Source::Rows {
+            return self.ring(None).await;
+        }
         let told = rescan::patience(&self.parts, self.plan.rescan_after).await?;
         let silence = {
             let mut silent = self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);

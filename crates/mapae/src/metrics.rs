@@ -9,6 +9,9 @@ use std::time::Duration;
 pub const BUCKETS: [f64; 14] =
     [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1_200.0, 3_600.0];
 
+/// Labels of one metric: whatever else is counted goes under `other`. Kinds are what clients call their jobs.
+const LABELS_MAX: usize = 300;
+
 /// Counters and timings of one process, by metric name and label.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -33,14 +36,14 @@ impl Times {
 impl Metrics {
     pub fn count(&self, name: &'static str, label: impl Into<String>, by: u64) {
         if by > 0 {
-            *lock(&self.counts).entry((name, label.into())).or_default() += by;
+            *entry(&mut lock(&self.counts), name, label.into()) += by;
         }
     }
 
     pub fn time(&self, name: &'static str, label: impl Into<String>, took: Duration) {
         let seconds = took.as_secs_f64();
         let mut times = lock(&self.times);
-        let times = times.entry((name, label.into())).or_default();
+        let times = entry(&mut times, name, label.into());
         times.sum += seconds;
         match BUCKETS.iter().position(|bound| seconds <= *bound) {
             Some(bucket) => times.buckets[bucket] += 1,
@@ -57,6 +60,38 @@ impl Metrics {
     }
 }
 
+/// What this label has of the metric, or the label `other` where there are [`LABELS_MAX`] already.
+fn entry<'a, T: Default>(
+    all: &'a mut BTreeMap<(&'static str, String), T>,
+    name: &'static str,
+    label: String,
+) -> &'a mut T {
+    let known = all.contains_key(&(name, label.clone()));
+    let many = || all.range((name, String::new())..).take_while(|((of, _), _)| *of == name).count();
+    let label = if known || many() < LABELS_MAX { label } else { "other".to_owned() };
+    all.entry((name, label)).or_default()
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_labels_are_counted_together() {
+        let metrics = Metrics::default();
+        for number in 0..10_000 {
+            metrics.count("mapae_reaped_total", format!("made-up-{number}"), 1);
+            metrics.time("mapae_job_run_seconds", format!("made-up-{number}"), Duration::ZERO);
+        }
+        metrics.count("mapae_retries_total", "another metric", 1);
+        let counts = metrics.counts();
+        assert!(counts.len() <= LABELS_MAX + 2, "{}", counts.len());
+        assert_eq!(counts.values().sum::<u64>(), 10_001);
+        assert_eq!(counts[&("mapae_retries_total", "another metric".to_owned())], 1);
+        assert!(metrics.times().len() <= LABELS_MAX + 1);
+    }
 }

@@ -202,6 +202,8 @@ async fn claim(
         let claims = parts.store.claim(holder, &offered, pull.lease).await?;
         let run = claims.into_iter().filter_map(|claim| match claim {
             Claim::Run(holding) => Some(*holding),
+            Claim::Failed => ended(parts, State::Failed),
+            Claim::Cancelled => ended(parts, State::Cancelled),
             _ => None,
         });
         let held: Vec<Holding> = run.collect();
@@ -212,6 +214,12 @@ async fn claim(
         }
     }
     Ok(Vec::new())
+}
+
+/// A claim has ended the job instead of leasing it.
+fn ended(parts: &Parts, state: State) -> Option<Holding> {
+    parts.metrics.count("mapae_jobs_finished_total", state.as_str(), 1);
+    None
 }
 
 /// The lanes of these kinds, in an order that gives each class its share over many calls.

@@ -10,7 +10,6 @@ mod consume;
 mod heartbeat;
 pub(crate) mod journal;
 pub mod readiness;
-mod rests;
 mod run;
 pub mod slots;
 mod waits;
@@ -26,7 +25,6 @@ use tracing::{error, info, warn};
 
 use self::heartbeat::{Heartbeat, Held, Pulse};
 use self::readiness::{Readiness, Signal};
-use self::rests::Rests;
 use self::slots::Slots;
 use self::waits::Waits;
 use crate::blob::Blobs;
@@ -93,7 +91,6 @@ struct Worker {
     lanes: Vec<(Lane, Amounts)>,
     holder: Holder,
     slots: Slots,
-    rests: Rests,
     held: Held,
     waits: Waits,
     /// Resources of this process that only a claim can decide about: by a job's size, or by a rate.
@@ -176,7 +173,6 @@ pub async fn start(
         lanes,
         holder,
         slots,
-        rests: Rests::default(),
         held,
         waits: Waits::default(),
         sized,
@@ -226,7 +222,6 @@ impl Drop for WorkerHandle {
 /// The whole life of a worker: consuming until it is told to drain, then to its end.
 async fn live(worker: Arc<Worker>, heartbeat: Heartbeat) {
     let consuming = tokio::spawn(supervise(worker.clone()));
-    tokio::spawn(rests::watch(worker.clone()));
     // Without heartbeats no lease can be kept: what is left is to end in order.
     while !worker.drain.is_cancelled() {
         if !heartbeat.is_alive() {

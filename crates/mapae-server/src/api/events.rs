@@ -20,12 +20,13 @@ use mapae::job::record::Progress;
 use mapae::store::contract::{EventFilter, Scope, StoreError};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, broadcast, watch};
 use utoipa::IntoParams;
 
 use super::Api;
 use super::auth::{Caller, Identity, JobsRead};
 use super::extract::{Id, Query};
+use super::feed::Page;
 use super::problem::{self, Problem, ProblemBody};
 use crate::runtime::Runtime;
 use std::sync::Arc;
@@ -33,8 +34,11 @@ use std::sync::Arc;
 /// Events read at a time.
 const BATCH: usize = 200;
 
-/// How often progress is looked at, and a silent stream looks by itself.
+/// How often a job's progress is looked at.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// How often a stream of all events on which nothing happens asks whether its key is still good.
+const CHECK: Duration = Duration::from_secs(2);
 
 /// How long a stream rests when the database does not answer.
 const TROUBLED: Duration = Duration::from_secs(2);
@@ -143,6 +147,10 @@ struct Following {
     /// The last of a job's events that was told.
     sequence: u64,
     feed: watch::Receiver<u64>,
+    /// What is read for all.
+    pages: broadcast::Receiver<Arc<Page>>,
+    /// All events up to `filter.after` have been told: what comes now comes by those pages.
+    caught_up: bool,
     _place: OwnedSemaphorePermit,
 }
 
@@ -155,6 +163,8 @@ fn stream(
     let following = Following {
         _place: api.admission.stream()?,
         feed: api.feed.follow(),
+        pages: api.feed.pages(),
+        caught_up: false,
         api,
         runtime: caller.runtime,
         identity: caller.identity,
@@ -189,12 +199,21 @@ impl Following {
             {
                 return None;
             }
+            if self.caught_up {
+                tokio::select! {
+                    page = self.pages.recv() => self.take(page),
+                    () = self.api.stop.cancelled() => return None,
+                    () = tokio::time::sleep(CHECK) => {}
+                }
+                continue;
+            }
             self.feed.mark_unchanged();
             match self.look().await {
                 Ok(Look::Told(sent)) => return Some(*sent),
                 Ok(Look::Over) => return None,
                 Ok(Look::Events) => {}
                 Ok(Look::Nothing) if !self.follow => return None,
+                Ok(Look::Nothing) if self.filter.job.is_none() => self.caught_up = true,
                 Ok(Look::Nothing) => {
                     tokio::select! {
                         _ = self.feed.changed() => {}
@@ -208,23 +227,45 @@ impl Following {
         }
     }
 
+    /// Takes over what was read for all. After a gap, or where it was too slow, it reads for itself again.
+    fn take(&mut self, page: Result<Arc<Page>, broadcast::error::RecvError>) {
+        let page = match page {
+            Ok(page) if page.after <= self.filter.after => page,
+            _ => {
+                self.caught_up = false;
+                return;
+            }
+        };
+        let mine = |event: &&Event| {
+            event.position > self.filter.after
+                && self.identity.owner.as_ref().is_none_or(|owner| *owner == event.owner)
+        };
+        self.waiting.extend(page.events.iter().filter(mine).cloned());
+        self.filter.after = self.filter.after.max(page.to);
+    }
+
     async fn look(&mut self) -> Result<Look, StoreError> {
         let (store, scope) = (&self.runtime.store, self.identity.scope());
-        // The job first: what it says is then never newer than the events.
-        let job = match self.filter.job {
-            Some(id) => match store.job(&scope, id).await? {
-                Some(job) => Some(job),
-                None => return Ok(Look::Over),
-            },
-            None => None,
+        let Some(id) = self.filter.job else {
+            // Whatever stands at or before this is among what is read next.
+            let seen = store.last_position().await?;
+            return Ok(match self.read(&scope).await? {
+                true => Look::Events,
+                false => {
+                    self.filter.after = seen;
+                    Look::Nothing
+                }
+            });
         };
-        let events = store.events(&scope, &self.filter, BATCH).await?;
-        if let Some(last) = events.last() {
-            self.filter.after = last.position;
-            self.waiting.extend(events);
-            return Ok(Look::Events);
+        // The job first: what it says is then never newer than the events.
+        let Some(job) = store.job(&scope, id).await? else { return Ok(Look::Over) };
+        if self.sequence < job.sequence {
+            if self.read(&scope).await? {
+                return Ok(Look::Events);
+            }
+            // They were told before this stream began.
+            self.sequence = job.sequence;
         }
-        let Some(job) = job else { return Ok(Look::Nothing) };
         if job.state.is_terminal() && self.sequence >= job.sequence {
             return Ok(Look::Over);
         }
@@ -242,6 +283,15 @@ impl Following {
             return Ok(Look::Told(Box::new(sent)));
         }
         Ok(Look::Nothing)
+    }
+
+    /// Whether there was something after what has been told; it waits to be told now.
+    async fn read(&mut self, scope: &Scope) -> Result<bool, StoreError> {
+        let events = self.runtime.store.events(scope, &self.filter, BATCH).await?;
+        let Some(last) = events.last() else { return Ok(false) };
+        self.filter.after = last.position;
+        self.waiting.extend(events);
+        Ok(true)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The whole at a glance: states, lanes, workers, resources. Counted at most every few seconds, however
 //! many ask, and with every key there from the first moment: who scales by a number needs its zero.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use mapae::broker::contract::{BrokerStats, Figure};
-use mapae::job::name::{Class, Lane};
+use mapae::job::name::{Class, Kind, Lane};
 use mapae::store::contract::{GateRow, LaneStats, Stats, StoreError, WorkerRow};
 use serde::Serialize;
 use tokio::sync::Mutex;
@@ -25,6 +25,12 @@ const FRESH: Duration = Duration::from_secs(5);
 /// How long the broker may take to tell of all lanes, and of how many it is asked.
 const BROKER_PATIENCE: Duration = Duration::from_secs(2);
 const BROKER_LANES_MAX: usize = 200;
+
+/// Lanes of kinds that this server does not know, shown to keys of all owners.
+const LANES_SHOWN: usize = 200;
+
+/// What stands for all lanes that are not shown by their names.
+pub(super) const OTHER: &str = "other";
 
 /// The last counts, and when they were made.
 #[derive(Default)]
@@ -87,7 +93,7 @@ async fn count(api: &Api, runtime: &Runtime) -> Result<Arc<Counted>, StoreError>
 async fn broker_stats(api: &Api, runtime: &Runtime, stats: &Stats) -> Vec<(Lane, BrokerStats)> {
     let asking = async {
         let mut all = Vec::new();
-        for lane in lanes(api, stats).into_iter().take(BROKER_LANES_MAX) {
+        for lane in lanes(api, stats, BROKER_LANES_MAX) {
             let Ok(one) = runtime.broker.stats(&lane.lane).await else { return Vec::new() };
             all.push((lane.lane, one));
         }
@@ -126,9 +132,11 @@ fn add(all: &mut BrokerStats, one: &BrokerStats) {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Stats)]
 pub(super) struct StatsBody {
-    /// How many jobs are in each state.
+    /// How many jobs are in each state, counted up to 50,000: that number means at least as many.
     #[schema(value_type = BTreeMap<String, u64>)]
     jobs: BTreeMap<&'static str, u64>,
+    /// Those of the kinds that this server knows, and all others together as `other`; for keys of all owners,
+    /// some of those by their names. What waits in one is counted up to 10,000.
     lanes: Vec<LaneBody>,
     broker: BrokerBody,
     dead: DeadBody,
@@ -221,9 +229,15 @@ pub(super) async fn stats(
 ) -> Result<axum::Json<StatsBody>, Problem> {
     let counted = api.figures.get(&api, &caller.runtime).await?;
     let (stats, broker) = (&counted.stats, counted.broker());
+    // What other owners make up is theirs.
+    let everything = caller.identity.owner.is_none();
     Ok(axum::Json(StatsBody {
         jobs: stats.states.iter().map(|(state, count)| (state.as_str(), *count)).collect(),
-        lanes: lanes(&api, stats).iter().map(lane_body).collect(),
+        lanes: {
+            let lanes = lanes(&api, stats, if everything { LANES_SHOWN } else { 0 });
+            let rest = rest(&lanes, stats).map(|rest| LaneBody { lane: OTHER.into(), ..lane_body(&rest) });
+            lanes.iter().map(lane_body).chain(rest).collect()
+        },
         broker: BrokerBody {
             kind: caller.runtime.broker.name(),
             depth: broker.depth.map(|figure| figure.value),
@@ -263,15 +277,31 @@ pub(super) async fn workers(caller: Caller<Admin>) -> Result<axum::Json<WorkerLi
     Ok(axum::Json(WorkerList { items: rows.iter().map(worker_body).collect() }))
 }
 
-/// The lanes that have jobs, and those of every kind this server knows, in order.
-pub(super) fn lanes(api: &Api, stats: &Stats) -> Vec<LaneStats> {
-    let mut lanes: BTreeMap<Lane, LaneStats> =
-        stats.lanes.iter().map(|lane| (lane.lane.clone(), lane.clone())).collect();
-    for kind in api.known_kinds() {
+/// The lanes of every kind this server knows, and up to `others` of those that have jobs besides, in order.
+pub(super) fn lanes(api: &Api, stats: &Stats, others: usize) -> Vec<LaneStats> {
+    let kinds: BTreeSet<Kind> = api.known_kinds().into_iter().collect();
+    let (known, made_up): (Vec<&LaneStats>, Vec<&LaneStats>) =
+        stats.lanes.iter().partition(|lane| kinds.contains(&lane.lane.kind));
+    let shown = known.into_iter().chain(made_up.into_iter().take(others));
+    let mut lanes: BTreeMap<Lane, LaneStats> = shown.map(|lane| (lane.lane.clone(), lane.clone())).collect();
+    for kind in kinds {
         let lane = Lane { kind, class: Class::Normal };
         lanes.entry(lane.clone()).or_insert_with(|| nothing_in(lane));
     }
     lanes.into_values().collect()
+}
+
+/// All lanes that are not among those shown, as one; its name says nothing. None where there are none.
+pub(super) fn rest(shown: &[LaneStats], stats: &Stats) -> Option<LaneStats> {
+    let others = stats.lanes.iter().filter(|lane| shown.iter().all(|shown| shown.lane != lane.lane));
+    others.cloned().reduce(|all, lane| LaneStats {
+        ready: all.ready + lane.ready,
+        scheduled: all.scheduled + lane.scheduled,
+        running: all.running + lane.running,
+        oldest_ready: all.oldest_ready.max(lane.oldest_ready),
+        paused: all.paused && lane.paused,
+        lane: all.lane,
+    })
 }
 
 fn nothing_in(lane: Lane) -> LaneStats {

@@ -2,6 +2,7 @@
 //!
 //! Alive says only that it can still answer: a database that is down must not get the process killed.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub struct Health {
     trouble: Mutex<Option<&'static str>>,
+    /// This process is to have a worker.
+    works: AtomicBool,
     worker: OnceLock<Watched>,
 }
 
@@ -40,19 +43,26 @@ impl Health {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
     }
 
+    /// This process is not ready before its worker is.
+    pub fn expect_worker(&self) {
+        self.works.store(true, Ordering::Relaxed);
+    }
+
     pub fn watch(&self, worker: Watched) {
         let _ = self.worker.set(worker);
     }
 
     /// Why the worker is not ready; `None` where it is, or where there is none.
     pub fn worker_unready(&self) -> Option<&'static str> {
-        let worker = self.worker.get()?;
+        let Some(worker) = self.worker.get() else {
+            return self.works.load(Ordering::Relaxed).then_some("it has not joined yet");
+        };
         let readiness = *worker.readiness.borrow();
         readiness.unready(Instant::now(), IDLE_WAIT, worker.lease)
     }
 
     pub fn has_worker(&self) -> bool {
-        self.worker.get().is_some()
+        self.works.load(Ordering::Relaxed) || self.worker.get().is_some()
     }
 }
 

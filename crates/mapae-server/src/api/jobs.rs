@@ -233,8 +233,6 @@ async fn facts(runtime: &Runtime, job: &Job) -> Result<Facts, Problem> {
     let waiting: Vec<String> = of_kind.iter().filter_map(|row| waits(row)).collect();
     facts.resource = waiting.first().filter(|_| waiting.len() == of_kind.len()).cloned();
     facts.stop = stop(runtime, job, facts.now).await?;
-    let rests = store.rests().await?.into_iter();
-    facts.resting = rests.filter(|rest| rest.kind == job.kind).map(|rest| (rest.code, rest.until)).next();
     facts.ahead = store.ahead(job, Facts::AHEAD_MAX).await?;
     Ok(facts)
 }
@@ -266,7 +264,12 @@ async fn stop(runtime: &Runtime, job: &Job, now: Timestamp) -> Result<Option<(St
 pub(super) async fn cancel(caller: Caller<JobsWrite>, Id(id): Id) -> Result<Response, Problem> {
     let scope = caller.scope();
     let state = match caller.runtime.store.cancel(&scope, id).await {
-        Ok(state) => state,
+        Ok(state) => {
+            if state == State::Cancelled {
+                ended(&caller.runtime);
+            }
+            state
+        }
         // Asked twice, done once.
         Err(ControlError::Conflict(State::Cancelled)) => State::Cancelled,
         Err(error) => return Err(error.into()),
@@ -274,6 +277,11 @@ pub(super) async fn cancel(caller: Caller<JobsWrite>, Id(id): Id) -> Result<Resp
     let body = full(&caller.runtime, &scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
     let status = if state == State::Cancelled { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, axum::Json(body)).into_response())
+}
+
+/// A request has ended a job that had not begun.
+fn ended(runtime: &Runtime) {
+    runtime.metrics.count("mapae_jobs_finished_total", State::Cancelled.as_str(), 1);
 }
 
 /// A failed job is sent back to work with a fresh budget.
@@ -296,7 +304,9 @@ pub(super) async fn retry(caller: Caller<Retry>, Id(id): Id) -> Result<Response,
     responses((status = 204), (status = "default", body = ProblemBody)),
 )]
 pub(super) async fn delete(caller: Caller<JobsWrite>, Id(id): Id) -> Result<StatusCode, Problem> {
-    caller.runtime.store.delete(&caller.scope(), id).await?;
+    if caller.runtime.store.delete(&caller.scope(), id).await? {
+        ended(&caller.runtime);
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -10,17 +10,14 @@ use axum::response::{IntoResponse, Response};
 use mapae::broker::contract::BrokerStats;
 use mapae::job::limit::Gate;
 use mapae::metrics::{BUCKETS, Times};
-use mapae::store::contract::GateRow;
+use mapae::store::contract::{GateRow, LaneStats};
 use mapae::worker::slots::Slots;
 
 use super::Api;
 use super::auth::{Caller, JobsRead};
-use super::figures::{Counted, lanes};
+use super::figures::{Counted, OTHER, lanes, rest};
 use super::problem::{Problem, ProblemBody};
 use crate::runtime::Runtime;
-
-/// Lanes shown; there are as many as kinds that clients made up.
-const LANES_MAX: usize = 300;
 
 /// A counter of the runtime: its name, its label (none where empty), and what it says.
 const COUNTERS: &[(&str, &str, &str)] = &[
@@ -111,7 +108,7 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
     resources(runtime, page, counted.as_ref().map_or(&[], |counted| &counted.gates));
     let Ok(counted) = counted else { return };
     let stats = &counted.stats;
-    page.head("mapae_jobs", "gauge", "Jobs by state.");
+    page.head("mapae_jobs", "gauge", "Jobs by state, counted up to 50,000.");
     for (state, count) in &stats.states {
         page.line("mapae_jobs", &[("state", state.as_str())], *count as f64);
     }
@@ -124,21 +121,25 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
         "Dead letters that nobody has been assigned.",
         stats.dead_unassigned as f64,
     );
-    page.head("mapae_lane_ready", "gauge", "Due jobs waiting in a lane.");
-    let lanes = lanes(api, stats);
-    for lane in lanes.iter().take(LANES_MAX) {
-        page.line("mapae_lane_ready", &[("lane", &lane.lane.to_string())], lane.ready as f64);
+    page.head("mapae_lane_ready", "gauge", "Due jobs waiting in a lane, counted up to 10,000.");
+    // Clients may make up any number of kinds: none of those has a label.
+    let lanes = lanes(api, stats, 0);
+    let rest = rest(&lanes, stats).map(|rest| (OTHER.to_owned(), rest));
+    let lanes: Vec<(String, LaneStats)> =
+        lanes.into_iter().map(|lane| (lane.lane.to_string(), lane)).chain(rest).collect();
+    for (name, lane) in &lanes {
+        page.line("mapae_lane_ready", &[("lane", name)], lane.ready as f64);
     }
     page.head(
         "mapae_lane_oldest_ready_seconds",
         "gauge",
         "How long the longest waiting due job has been due.",
     );
-    for lane in lanes.iter().take(LANES_MAX) {
+    for (name, lane) in &lanes {
         let oldest = lane.oldest_ready.unwrap_or_default().as_secs_f64();
-        page.line("mapae_lane_oldest_ready_seconds", &[("lane", &lane.lane.to_string())], oldest);
+        page.line("mapae_lane_oldest_ready_seconds", &[("lane", name)], oldest);
     }
-    broker(page, &counted);
+    broker(api, page, &counted);
 }
 
 /// A figure of the broker: its name, what it says, and its value of one lane.
@@ -182,11 +183,12 @@ fn resources(runtime: &Runtime, page: &mut Page, gates: &[GateRow]) {
 }
 
 /// What the broker can tell; what it cannot is left out, never made up.
-fn broker(page: &mut Page, counted: &Counted) {
+fn broker(api: &Api, page: &mut Page, counted: &Counted) {
     for (name, help, figure) in BROKER {
         let told: Vec<(String, f64)> = counted
             .broker
             .iter()
+            .filter(|(lane, _)| api.knows(&lane.kind))
             .filter_map(|(lane, stats)| Some((lane.to_string(), figure(stats)?)))
             .collect();
         if !told.is_empty() {

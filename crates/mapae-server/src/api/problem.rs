@@ -142,6 +142,9 @@ refusals! {
     TOO_MANY_PENDING = 429 "too-many-pending"
         "The owner has as many waiting jobs as are allowed." "소유자의 대기 작업이 한도에 이르렀습니다."
         "Wait as long as `Retry-After` says, then send it again." "`Retry-After` 만큼 기다린 뒤 다시 보내세요.";
+    TOO_MANY_KINDS = 429 "too-many-kinds"
+        "There are jobs of as many kinds as this server lets clients make up." "서버에 설정되지 않은 종류의 작업이 한도에 이르렀습니다."
+        "Check the kind's name, define it in the configuration, or wait as long as `Retry-After` says." "kind 이름을 확인하거나, 설정에 정의하거나, `Retry-After` 만큼 기다리세요.";
     INTERNAL = 500 "internal"
         "The server made a mistake." "서버에 오류가 있습니다."
         "Report it with the time of the request; what was accepted is not lost." "요청 시각과 함께 알려 주세요. 접수된 작업은 사라지지 않습니다.";

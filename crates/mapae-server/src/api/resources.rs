@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use mapae::job::limit::{Gate, Limit, Rate};
+use mapae::job::name::Kind;
 use mapae::job::timestamp::Timestamp;
 use mapae::store::contract::GateRow;
 use serde::Serialize;
@@ -14,6 +15,7 @@ use super::auth::{Caller, JobsRead};
 use super::figures::Counted;
 use super::problem::{Problem, ProblemBody};
 use crate::config::show_duration;
+use crate::runtime::handler_resource;
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Resource)]
@@ -28,7 +30,7 @@ pub(super) struct ResourceBody {
     in_use: Option<u64>,
     /// How many jobs that need it may start in a time, as in `300/min`.
     rate: Option<String>,
-    /// Nobody may use it before, because a service asked for that.
+    /// Nobody may use it before, because a service is left alone.
     shut_until: Option<String>,
     /// Per job of each kind that needs it, whatever the size of its file.
     #[schema(value_type = BTreeMap<String, u64>)]
@@ -49,7 +51,7 @@ pub(super) struct KindLimitBody {
     /// `null` where it is not limited, and so not counted.
     in_use: Option<u64>,
     rate: Option<String>,
-    /// None of them starts before, because a service asked for that.
+    /// None of them starts before, because their service is left alone.
     shut_until: Option<String>,
     owner_limit: Option<u64>,
     owner_rate: Option<String>,
@@ -85,6 +87,12 @@ fn bodies_at(api: &Api, counted: &Counted, now: Timestamp) -> Vec<ResourceBody> 
     let (config, workers) = (&api.config, &counted.workers);
     let mut names: Vec<&str> = config.resources.keys().map(String::as_str).collect();
     names.extend(config.kinds.values().flat_map(|kind| kind.needs.iter()).map(|(name, _)| name));
+    let calls: BTreeMap<String, (&Kind, u64)> = config
+        .handlers
+        .iter()
+        .map(|(kind, handler)| (handler_resource(kind), (kind, handler.concurrent as u64)))
+        .collect();
+    names.extend(calls.keys().map(String::as_str));
     names.sort_unstable();
     names.dedup();
     let waiting = |name: &str| {
@@ -104,15 +112,21 @@ fn bodies_at(api: &Api, counted: &Counted, now: Timestamp) -> Vec<ResourceBody> 
         .into_iter()
         .map(|name| {
             let resource = config.resources.get(name).copied().unwrap_or_default();
+            let call = calls.get(name);
+            let called_by = call.map(|(kind, _)| (kind.to_string(), 1));
             let row = gate(counted, &Gate::Resource(name.to_owned()));
             ResourceBody {
                 name: name.to_owned(),
                 scope: if resource.global { "global" } else { "process" },
-                limit: resource.limit.concurrent,
+                limit: call.map(|(_, concurrent)| *concurrent).or(resource.limit.concurrent),
                 in_use: resource.global.then(|| row.map_or(0, |row| row.account.in_use)),
                 rate: resource.limit.rate.map(show_rate),
                 shut_until: shut(row, now),
-                needs: needs(name).into_iter().map(|(kind, need)| (kind, need.base)).collect(),
+                needs: needs(name)
+                    .into_iter()
+                    .map(|(kind, need)| (kind, need.base))
+                    .chain(called_by)
+                    .collect(),
                 needs_per_byte: needs(name)
                     .into_iter()
                     .filter(|(_, need)| need.per_byte > 0)

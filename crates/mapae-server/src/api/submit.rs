@@ -92,9 +92,13 @@ pub(super) async fn submit(
     let fingerprint = submission.fingerprint();
     let sameness = Sameness::of(&api, &submission)?;
     let (mut job, file) = submission.read(&api, &caller)?;
-    api.admission.pending(&*caller.runtime.store, job.lane(), job.owner.clone()).await?;
-    job.trace = trace(&headers);
     job.idempotency = idempotency.map(|key| (key, fingerprint));
+    if let Some(first) = first_answer(&caller.runtime, &job).await? {
+        return accepted(&api, &caller.runtime, &caller.scope(), first, preferred_wait(&headers)).await;
+    }
+    let all = caller.identity.owner.is_none();
+    api.admit(&*caller.runtime.store, &job.lane(), &job.on, &job.owner, all).await?;
+    job.trace = trace(&headers);
     let kept = match file {
         Some(file) => {
             let taken = file.take(&api, &caller.runtime, job.id).await?;
@@ -103,6 +107,19 @@ pub(super) async fn submit(
         None => accept(&api, &caller.runtime, job, sameness).await?,
     };
     accepted(&api, &caller.runtime, &caller.scope(), kept, preferred_wait(&headers)).await
+}
+
+/// The answer of before, where this very submission was accepted already: no limit is asked then, for there is
+/// nothing more to let in.
+async fn first_answer(runtime: &Runtime, job: &NewJob) -> Result<Option<Accepted>, Problem> {
+    let Some((key, fingerprint)) = &job.idempotency else { return Ok(None) };
+    match runtime.store.submission(&job.owner, key).await? {
+        None => Ok(None),
+        Some((id, first)) if first == *fingerprint => {
+            Ok(Some(Accepted { id, again: true, duplicate: false }))
+        }
+        Some(_) => Err(SubmitError::from(AcceptError::KeyReused).into()),
+    }
 }
 
 /// What makes a submission the same work as another; applied once its file is known.

@@ -24,6 +24,7 @@ pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
     let config = global.configuration(&[])?;
     let mut findings = vec![ok("configuration", "right".to_owned()), timing(&config)];
     findings.push(kinds(&config));
+    findings.push(needs(&config));
     findings.extend(database(&config).await);
     findings.push(files(&config).await);
     findings.extend(broker(&config).await);
@@ -63,6 +64,17 @@ fn kinds(config: &Config) -> Value {
         return finding("kinds", "warning", found.into(), "correct worker.kinds, or run the work elsewhere");
     }
     ok("kinds", names.join(", "))
+}
+
+fn needs(config: &Config) -> Value {
+    let undefined = config.undefined_needs();
+    if undefined.is_empty() {
+        return ok("needs", "every resource is defined".into());
+    }
+    let named: Vec<String> =
+        undefined.iter().map(|(kind, resource)| format!("{resource} (needed by {kind})")).collect();
+    let found = format!("not defined, and so not limited: {}", named.join(", "));
+    finding("needs", "warning", found, "say under [resource] how much of it there is")
 }
 
 /// This machine's clock.

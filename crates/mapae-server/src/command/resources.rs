@@ -13,6 +13,8 @@ const COLUMNS: &[Column] = &[
     ("IN USE", "in_use"),
     ("LIMIT", "limit"),
     ("RATE", "rate"),
+    ("EACH OWNER", "owner_limit"),
+    ("OWNER RATE", "owner_rate"),
     ("SHUT UNTIL", "shut_until"),
     ("WAITING", "waiting"),
 ];

@@ -29,8 +29,12 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "JSON")]
     params: Option<String>,
     /// Submitted twice under one key, one job is made
-    #[arg(long, value_name = "KEY")]
+    #[arg(id = "idempotency", long = "key", alias = "idempotency-key", value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// The key for the server; `--key` before `submit`, or MAPAE_KEY, is the same
+    // Under the name of the global one: it stands in its place, because `--key` is another here.
+    #[arg(id = "key", long = "api-key", value_name = "KEY")]
+    _api_key: Option<String>,
     /// Answer with the job there is where one with this key waits or runs
     #[arg(long, value_name = "KEY", conflicts_with = "file")]
     unique_key: Option<String>,

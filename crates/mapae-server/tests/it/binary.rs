@@ -342,10 +342,13 @@ fn exit_codes_say_what_went_wrong() {
         let ran = server.run(path, arguments);
         assert_eq!((ran.code, ran.trouble().as_str()), (code, trouble), "{arguments:?}");
     }
-    let first =
-        server.run(path, &["submit", "work", "--idempotency-key", "k", "--param", "a=1", "--output", "id"]);
+    let first = server.run(path, &["submit", "work", "--key", "k", "--param", "a=1", "--output", "id"]);
     let id = first.ok();
-    let reused = server.run(path, &["submit", "work", "--idempotency-key", "k", "--param", "a=2"]);
+    let as_before = ["submit", "work", "--idempotency-key", "k", "--param", "a=1", "--output", "id"];
+    assert_eq!(server.run(path, &as_before).ok(), id);
+    let own = ["--url", &server.url, "submit", "work", "--api-key", &server.key, "--key", "other"];
+    assert_eq!(output(mapae(path).args(own)).code, 0, "the key for the server, at the command");
+    let reused = server.run(path, &["submit", "work", "--key", "k", "--param", "a=2"]);
     assert_eq!((reused.code, reused.trouble().as_str()), (5, "idempotency-key-reused"));
     assert_eq!(server.run(path, &["job", "retry", id.trim()]).code, 5);
     let late = server.run(path, &["submit", "nobody.runs.this", "--wait", "--timeout", "100ms"]);
@@ -489,6 +492,13 @@ fn doctor_finds_a_healthy_set_up_healthy() {
         let finding = findings.iter().find(|finding| finding["check"] == check);
         assert_eq!(finding.unwrap()["status"], "ok", "{check}");
     }
+    let more = "[kind.work]\nneeds = { gpu = 1 }\nper_owner = { concurrent = 3, rate = \"7/min\" }\n";
+    std::fs::write(folder.path().join("mapae.toml"), more).unwrap();
+    let out = run(folder.path(), &["doctor"]).ok();
+    assert!(out.contains("gpu (needed by work)"), "{out}");
+    let resources = run(folder.path(), &["resources"]).ok();
+    let work = resources.lines().find(|line| line.starts_with("work"));
+    assert!(work.is_some_and(|line| line.contains(" 3 ") && line.contains("7/min")), "{resources}");
 }
 
 #[test]

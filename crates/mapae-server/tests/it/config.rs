@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mapae_server::config::{Config, ConfigError, Flag, Settings, key};
+use mapae_server::config::{Config, ConfigError, Flag, Settings, key, reference};
 
 /// A configuration from these three layers, over the defaults.
 fn gather(file: &str, environment: &[(&str, &str)], flags: &[Flag]) -> Result<Settings, Vec<ConfigError>> {
@@ -342,4 +342,32 @@ fn every_key_says_what_it_is_and_what_it_may_be() {
     for key in key::KEYS {
         assert!(key.about.ends_with('.') && !key.possible.is_empty(), "{}", key.path);
     }
+}
+
+#[test]
+fn the_reference_page_of_the_keys_is_the_one_checked_in() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration.md");
+    let current = reference();
+    if std::env::var_os("MAPAE_WRITE_REFERENCE").is_some() {
+        std::fs::write(path, &current).unwrap();
+    }
+    let checked_in = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        checked_in == current,
+        "the page is not what the code says: run the tests with MAPAE_WRITE_REFERENCE=1 and look at the difference"
+    );
+    for key in key::KEYS {
+        assert!(!key.about.is_empty() && !key.possible.is_empty(), "{}", key.path);
+    }
+}
+
+#[test]
+fn a_need_of_a_resource_that_nobody_defines_is_told() {
+    let config = load(
+        "[kind.work]\nneeds = { gpu = 1, ai = 1 }\n[resource]\nai = 2\n[kind.\"document.analyze\"]\nattempts = 2",
+    )
+    .unwrap();
+    let undefined: Vec<String> =
+        config.undefined_needs().iter().map(|(kind, resource)| format!("{kind} {resource}")).collect();
+    assert_eq!(undefined, ["work gpu"]);
 }

@@ -154,6 +154,22 @@ async fn the_same_file_under_one_idempotency_key_is_one_job_and_one_file() {
     until("only the first file is left", async || site.originals().len() == 1).await;
 }
 
+#[tokio::test]
+async fn a_file_that_was_accepted_is_answered_again_whatever_its_owners_limit() {
+    let site = Site::with("[limits]\npending = 1\n[broker]\nwindow = 1").await;
+    let key = site.key(Some("acme"), &["jobs:write"]).await;
+    let send = async |named: &str| {
+        multipart(&site, &key, &[("idempotency-key", named)], &[file("a.csv", "a,b")]).await
+    };
+    let first = send("first").await;
+    let mut refused = send("second").await;
+    for named in ["third", "fourth"] {
+        refused = send(named).await;
+    }
+    assert_eq!(refused.problem(), "too-many-pending");
+    assert_eq!(send("first").await.json()["id"], first.json()["id"]);
+}
+
 /// A body of which nothing ever comes, and what tells that somebody wanted to read it.
 fn asked_for() -> (Arc<Notify>, Body) {
     let asked = Arc::new(Notify::new());

@@ -98,6 +98,42 @@ async fn everybodys_events_are_the_callers_own_and_begin_now() {
 }
 
 #[tokio::test]
+async fn many_that_follow_are_each_given_all_of_theirs_in_order() {
+    let site = Site::new().await;
+    let admin = site.admin().await;
+    let mut keys = vec![(None, admin)];
+    for owner in ["acme", "other"] {
+        keys.push((Some(owner), site.key(Some(owner), &["jobs:write", "jobs:read"]).await));
+    }
+    let mut streams = Vec::new();
+    for _ in 0..5 {
+        for (owner, key) in &keys {
+            streams.push((*owner, follow(&site, key, "/v1/events", None).await));
+        }
+    }
+    let mut made = Vec::new();
+    for round in 0..6 {
+        let (owner, key) = &keys[1 + round % 2];
+        made.push((*owner, site.submit(key).await));
+        // Whoever follows is in the middle of things by now.
+        if round == 1 {
+            for (owner, stream) in &mut streams {
+                let mine = made.iter().filter(|(of, _)| owner.is_none() || owner == of);
+                for (_, id) in mine {
+                    assert_eq!(stream.next().await.unwrap().data["subject"], json!(id), "{owner:?}");
+                }
+            }
+            made.clear();
+        }
+    }
+    for (owner, stream) in &mut streams {
+        for (_, id) in made.iter().filter(|(of, _)| owner.is_none() || owner == of) {
+            assert_eq!(stream.next().await.unwrap().data["subject"], json!(id), "{owner:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn progress_is_told_and_takes_no_place_among_the_events() {
     let site = Site::new().await;
     let key = site.admin().await;

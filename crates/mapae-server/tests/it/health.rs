@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Method, Request};
-use mapae_server::api::{self, Api};
+use mapae_server::api::{self, Api, Watched};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::site::{Site, config};
+use super::site::{Site, config, until};
 
 #[tokio::test]
 async fn a_server_without_its_database_is_alive_and_not_ready() {
@@ -48,6 +48,22 @@ async fn a_server_is_ready_until_it_is_told_to_stop() {
     assert_eq!((stopping.status, stopping.problem().as_str()), (503, "not-ready"));
     assert!(stopping.json()["detail"].as_str().unwrap().contains("stopping"));
     assert_eq!(site.get("", "/livez").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_process_that_is_to_work_is_not_ready_before_its_worker_has_joined() {
+    let site = Site::new().await;
+    site.api.health.expect_worker();
+    let early = site.get("", "/readyz?verbose").await;
+    assert_eq!((early.status, early.problem().as_str()), (503, "not-ready"));
+    assert!(early.json()["detail"].as_str().unwrap().contains("worker"), "{early:?}");
+    assert_eq!(site.get("", "/startupz").await.status, 200);
+    let config = config(&site.folder, "");
+    let worker = site.runtime.start_worker(&config, site.stop.clone()).await.unwrap();
+    let lease = config.worker.timing.lease;
+    site.api.health.watch(Watched { readiness: worker.readiness(), lease });
+    until("it is ready", async || site.get("", "/readyz").await.status == 200).await;
+    worker.drain().await;
 }
 
 #[tokio::test]
@@ -104,6 +120,17 @@ async fn metrics_count_without_naming_jobs_owners_or_made_up_kinds() {
         assert!(text.lines().any(|written| written == line), "{line} in\n{text}");
     }
     assert!(!text.contains("acme-owner") && !text.contains(&id.to_string()));
+    assert!(!text.contains("made-up"), "{text}");
+    assert!(text.contains("mapae_lane_ready{lane=\"other\"} 3\n"), "{text}");
+
+    // By their names they are shown to whoever may see all owners' jobs, and to nobody else.
+    let admin = site.admin().await;
+    for (key, names, others) in [(&admin, true, 0), (&site.key(Some("b"), &["jobs:read"]).await, false, 3)] {
+        let stats = site.get(key, "/v1/stats").await.json();
+        assert_eq!(stats["lanes"].to_string().contains("made-up-1"), names, "{stats}");
+        let other = stats["lanes"].as_array().unwrap().iter().find(|lane| lane["lane"] == "other");
+        assert_eq!(other.map_or(0, |lane| lane["ready"].as_u64().unwrap()), others, "{stats}");
+    }
 }
 
 #[tokio::test]

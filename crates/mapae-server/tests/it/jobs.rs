@@ -469,6 +469,50 @@ async fn an_owner_with_too_many_waiting_jobs_is_told_to_wait_and_others_are_not(
 }
 
 #[tokio::test]
+async fn a_submission_that_was_accepted_is_answered_again_whatever_its_owners_limit() {
+    let site = Site::with("[limits]\npending = 1\n[broker]\nwindow = 1").await;
+    let acme = site.key(Some("acme"), &["jobs:write"]).await;
+    let body = json!({ "kind": "work" });
+    let first = submit(&site, &acme, "first", body.clone()).await.json()["id"].clone();
+    let full = async |number: usize| submit(&site, &acme, &format!("more-{number}"), body.clone()).await;
+    let mut refused = full(0).await;
+    for number in 1..5 {
+        refused = full(number).await;
+    }
+    assert_eq!(refused.problem(), "too-many-pending");
+    let again = submit(&site, &acme, "first", body.clone()).await;
+    assert_eq!((again.status, again.json()["id"].clone()), (202, first.clone()));
+    let other = json!({ "kind": "work", "params": { "a": 1 } });
+    assert_eq!(submit(&site, &acme, "first", other).await.problem(), "idempotency-key-reused");
+
+    // A key whose job is gone is nobody's.
+    let gone = format!("/v1/jobs/{}", first.as_str().unwrap());
+    let delete = request(Method::DELETE, &acme, &gone).body(Body::empty()).unwrap();
+    assert_eq!(site.answer(delete).await.status, 204);
+    let site = Site::on(site.stop().await, "").await;
+    let anew = submit(&site, &acme, "first", body).await;
+    assert_eq!(anew.status, 202, "{anew:?}");
+    assert_ne!(anew.json()["id"], first);
+}
+
+#[tokio::test]
+async fn a_job_that_a_request_ends_is_counted_once() {
+    let site = Site::new().await;
+    let key = site.admin().await;
+    let (cancelled, deleted) = (site.submit(&key).await, site.submit(&key).await);
+    for _ in 0..2 {
+        assert_eq!(site.post(&key, &format!("/v1/jobs/{cancelled}/cancel"), json!({})).await.status, 200);
+    }
+    for id in [cancelled, deleted] {
+        let delete = request(Method::DELETE, &key, &format!("/v1/jobs/{id}")).body(Body::empty()).unwrap();
+        assert_eq!(site.answer(delete).await.status, 204);
+    }
+    let text = String::from_utf8(site.get("", "/metrics").await.bytes.to_vec()).unwrap();
+    let line = "mapae_jobs_finished_total{outcome=\"cancelled\"} 2";
+    assert!(text.lines().any(|told| told == line), "{text}");
+}
+
+#[tokio::test]
 async fn a_waiting_job_says_what_it_waits_for() {
     let site = Site::new().await;
     let key = site.admin().await;

@@ -91,6 +91,6 @@ async fn a_job_whose_service_wants_to_be_left_alone_says_until_when() {
     site.runtime.store.shut(&gate, Duration::from_secs(3600)).await.unwrap();
     assert!(site.claim().await.is_empty());
     let why = site.get(&key, &format!("/v1/jobs/{id}")).await.json()["why_waiting"].clone();
-    let words = "A service asked to be left alone: no job of the kind work starts before ";
+    let words = "Its service is left alone: no job of the kind work starts before ";
     assert!(why.as_str().is_some_and(|why| why.starts_with(words)), "{why}");
 }

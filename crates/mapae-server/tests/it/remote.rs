@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::IntoResponse;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::binary::Server;
 use super::site::{PATIENCE, until};
@@ -437,7 +437,7 @@ async fn a_service_that_is_down_is_left_alone_and_jobs_wait_without_using_attemp
     let waiting = site.submit("work", json!({})).await;
     until("it is told why it waits", || async {
         let job = site.job(&waiting).await;
-        let told = job["why_waiting"].as_str().unwrap_or_default().contains("service-resting");
+        let told = job["why_waiting"].as_str().unwrap_or_default().starts_with("Its service is left alone: ");
         told || job["state"] == "succeeded"
     })
     .await;
@@ -445,6 +445,42 @@ async fn a_service_that_is_down_is_left_alone_and_jobs_wait_without_using_attemp
     assert_eq!(job["attempt"], 1, "{job}");
     service.asked().await;
     assert!(service.asked.try_recv().is_err(), "nobody was asked meanwhile");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_waits_for_its_call_takes_no_slot_and_says_so() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let slow = format!("http://{}/work", listener.local_addr().unwrap());
+    let (called, answers) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let held = (called.clone(), answers.clone());
+    let router = Router::new().fallback(async move || {
+        held.0.add_permits(1);
+        held.1.acquire().await.unwrap().forget();
+        StatusCode::NO_CONTENT
+    });
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let quick = Service::start().await;
+    quick.answer(200, "{}");
+    let kinds = handler("slow", &slow, "concurrent = 1") + &handler("quick", &quick.url, "");
+    let site = Site::new(&format!("{kinds}[worker]\nslots = 2\n"));
+    let first = site.submit("slow", json!({})).await;
+    called.acquire().await.unwrap().forget();
+    let second = site.submit("slow", json!({})).await;
+    let other = site.submit("quick", json!({})).await;
+    site.job_when(&other, "succeeded").await;
+    until("it says why it waits", || async {
+        let job = site.job(&second).await;
+        assert_eq!(job["state"], "pending", "{job}");
+        job["why_waiting"] == "All calls that may be made to its service at a time are being made."
+    })
+    .await;
+    let resources = site.get("/v1/resources").await;
+    let call = resources["items"].as_array().unwrap().iter().find(|item| item["name"] == "handler.slow");
+    assert_eq!(call.map(|call| &call["limit"]), Some(&json!(1)), "{resources}");
+    answers.add_permits(2);
+    for id in [first, second] {
+        site.job_when(&id, "succeeded").await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,6 +28,7 @@ pub(crate) struct Site {
     pub runtime: Arc<Runtime>,
     pub stop: CancellationToken,
     pub folder: Arc<tempfile::TempDir>,
+    pub api: Api,
     router: Router,
 }
 
@@ -93,7 +94,7 @@ impl Site {
         let stop = CancellationToken::new();
         let api = Api::new(config, stop.clone());
         api.open(runtime.clone());
-        Self { router: api::router(api), runtime, stop, folder }
+        Self { router: api::router(api.clone()), api, runtime, stop, folder }
     }
 
     /// As a server that stops: its streams end, its database is closed.

@@ -30,7 +30,7 @@ pub trait Journal: Send + Sync {
     /// The job is found by this key while it runs. Fenced.
     async fn correlate(&self, key: &BusinessKey) -> Result<(), JournalError>;
 
-    /// Every worker is asked to start no jobs of this kind for so long. Best effort.
+    /// No worker starts a job of this kind for so long. Best effort; `code` is for the log.
     async fn rest(&self, length: Duration, code: &str);
 
     /// The whole of a file that [`Journal::put`] wrote in this or an earlier attempt.
@@ -204,7 +204,7 @@ impl Context {
         Ok(self.inner.journal.correlate(key).await?)
     }
 
-    /// Asks every worker to leave this kind alone for so long; `code` tells people why.
+    /// No worker starts a job of this kind for so long; `code` says why in the log.
     pub async fn rest(&self, length: Duration, code: &str) {
         self.inner.journal.rest(length, code).await;
     }

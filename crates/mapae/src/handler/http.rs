@@ -222,10 +222,6 @@ impl Task for Service {
             Answer::Accepted => Ok(Outcome::HandedOver(self.plan.deadline)),
         }
     }
-
-    fn calls_a_service(&self) -> bool {
-        true
-    }
 }
 
 /// Where the service tells the job's end. Whoever has the address may end this attempt, and nothing else.

@@ -66,6 +66,16 @@ impl Next {
     }
 }
 
+/// The kinds of all these jobs, each as often as it is named.
+pub fn kinds(on: &[Follow]) -> impl Iterator<Item = &Kind> {
+    let mut left: Vec<&Follow> = on.iter().collect();
+    std::iter::from_fn(move || {
+        let follow = left.pop()?;
+        left.extend(&follow.next.on);
+        Some(&follow.next.kind)
+    })
+}
+
 /// How many jobs these come to in all, and how deep; more than is allowed is refused at the door.
 pub fn size(on: &[Follow]) -> (usize, usize) {
     on.iter().fold((0, 0), |(count, depth), follow| {

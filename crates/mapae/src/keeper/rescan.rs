@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use crate::broker::contract::{BrokerError, Source};
+use crate::broker::contract::BrokerError;
 use crate::job::name::Lane;
 use crate::store::contract::StoreError;
 use crate::worker::Parts;
@@ -35,9 +35,6 @@ pub(super) type Patience = Vec<(Lane, Duration)>;
 
 /// What the broker's backlog explains, or `None` where the broker does not answer.
 pub(super) async fn patience(parts: &Parts, rescan_after: Duration) -> Result<Option<Patience>, StoreError> {
-    if parts.broker.caps().source == Source::Rows {
-        return Ok(Some(Vec::new()));
-    }
     let lanes: Vec<Lane> = parts.store.windows(1).await?.into_iter().map(|window| window.lane).collect();
     if lanes.is_empty() {
         return Ok(Some(Vec::new()));

@@ -31,15 +31,18 @@ use async_trait::async_trait;
 
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
-pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
-pub use self::remote::{Awaited, Puller, Remote, Rest};
+pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, Reaped, RingPlan, Rung};
+pub use self::remote::{Awaited, Puller, Remote};
 pub use self::run::{
     Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
     WorkerReport,
 };
 pub use self::schedule::{Schedule, Schedules};
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
-pub use self::view::{EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Stats, View, WorkerRow};
+pub use self::view::{
+    COUNT_MAX, EventFilter, Found, JobFilter, LANE_COUNT_MAX, LANES_MAX, LOOK_MAX, LaneStats, Page, Stats,
+    View, WorkerRow,
+};
 
 use crate::job::name::Owner;
 use crate::job::timestamp::Timestamp;

@@ -28,7 +28,7 @@ use super::contract::{Garbage, KeyRecord, Schedule, Schema, Scope, Store, StoreE
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::lease::Token;
 use crate::job::limit::{Account, Key, Limits, Share};
-use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Kind, Lane, Owner, ScheduleName};
+use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Lane, Owner, ScheduleName};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
 use crate::job::timestamp::Timestamp;
@@ -83,7 +83,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 5, known: 5 })
+        Ok(Schema { found: 7, known: 7 })
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {
@@ -111,8 +111,6 @@ struct Tables {
     workers: BTreeMap<String, Worker>,
     /// Clients that lease over HTTP, by owner and name.
     pullers: BTreeMap<(Option<Owner>, String), WorkerRow>,
-    /// Kinds that rest, until when and why.
-    rests: BTreeMap<Kind, (Timestamp, String)>,
     garbage: Vec<Garbage>,
     keys: Vec<([u8; 32], KeyRecord)>,
     events_told: u64,

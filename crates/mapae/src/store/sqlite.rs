@@ -64,6 +64,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (3, include_str!("../../migrations/sqlite/0003_resources.sql")),
     (4, include_str!("../../migrations/sqlite/0004_plans.sql")),
     (5, include_str!("../../migrations/sqlite/0005_remote.sql")),
+    (7, include_str!("../../migrations/sqlite/0007_rests.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

@@ -13,6 +13,7 @@ use crate::broker::contract::{
     BrokerError, Delivery, Intake, IntakePlan, Pointer, Receipt, Settle, Settling, Source,
 };
 use crate::fault::{self, Point};
+use crate::job::State;
 use crate::job::limit::Stop;
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::resource::Amounts;
@@ -73,11 +74,7 @@ async fn rows(
         // With every slot busy nobody is asked, and no lane's turn is used up. To readiness that is a read.
         let (quotas, shut_out) = match free {
             0 => (Vec::new(), Vec::new()),
-            free => {
-                let mut lanes = rota.order();
-                lanes.retain(|(lane, _)| !worker.rests.has(&lane.kind));
-                slots::quotas(&lanes, free, &worker.slots.left())
-            }
+            free => slots::quotas(&rota.order(), free, &worker.slots.left()),
         };
         if quotas.is_empty() {
             worker.signal(Signal::ReadOk);
@@ -230,7 +227,7 @@ async fn spare(worker: &Worker, intake: &Arc<dyn Intake>, waiting: &mut VecDeque
     }
 }
 
-/// The lanes of kinds that wait for a resource, or rest: one more pointer of theirs would wait as well.
+/// The lanes of kinds that wait for a resource or at a gate: one more pointer of theirs would wait as well.
 fn shut(worker: &Worker, waiting: &VecDeque<Delivery>) -> Vec<Lane> {
     let left = worker.slots.left();
     let waits = |lane: &Lane, needs: &Amounts| {
@@ -239,10 +236,7 @@ fn shut(worker: &Worker, waiting: &VecDeque<Delivery>) -> Vec<Lane> {
             && pointers.into_iter().any(|pointer| pointer.kind == lane.kind)
     };
     let lanes = worker.lanes.iter();
-    lanes
-        .filter(|(lane, needs)| waits(lane, needs) || worker.rests.has(&lane.kind))
-        .map(|(lane, _)| lane.clone())
-        .collect()
+    lanes.filter(|(lane, needs)| waits(lane, needs)).map(|(lane, _)| lane.clone()).collect()
 }
 
 /// Answers how many are new. The broker may offer again what has waited here for long: nobody tells it
@@ -272,10 +266,7 @@ async fn begin(worker: &Arc<Worker>, intake: &Arc<dyn Intake>, waiting: &mut Vec
                 // A lane this worker does not read: the row is rung again for one that does.
                 None => done.push((delivery.receipt, Settle::Drop)),
                 // What a gate keeps out is not asked for before its time.
-                Some(_)
-                    if worker.rests.has(&pointer.kind)
-                        || worker.waits.holds(&pointer.kind, &pointer.owner) =>
-                {
+                Some(_) if worker.waits.holds(&pointer.kind, &pointer.owner) => {
                     kept.push_back(Delivery { pointer: Ok(pointer), ..delivery });
                 }
                 Some(registered) => match worker.slots.take(&registered.plan.needs.fixed()) {
@@ -357,9 +348,16 @@ async fn claim(
                 }
             }
             Claim::Finished(_) => drop_pointer(worker, "finished", receipt, done),
+            Claim::Failed => {
+                finished(worker, State::Failed);
+                drop_pointer(worker, "failed", receipt, done);
+            }
             Claim::NotDue(_) => drop_pointer(worker, "not-due", receipt, done),
             Claim::Paused => drop_pointer(worker, "paused", receipt, done),
-            Claim::Cancelled => drop_pointer(worker, "cancelled", receipt, done),
+            Claim::Cancelled => {
+                finished(worker, State::Cancelled);
+                drop_pointer(worker, "cancelled", receipt, done);
+            }
             Claim::Stale => drop_pointer(worker, "stale", receipt, done),
             Claim::Foreign => {
                 answer(worker, "foreign");
@@ -369,6 +367,10 @@ async fn claim(
         }
     }
     back.into_iter().rev().for_each(|delivery| waiting.push_front(delivery));
+}
+
+fn finished(worker: &Worker, state: State) {
+    worker.parts.metrics.count("mapae_jobs_finished_total", state.as_str(), 1);
 }
 
 fn answer(worker: &Worker, answer: &str) {

@@ -12,6 +12,7 @@ use crate::blob::{BlobError, BlobName, Blobs, PutLimits};
 use crate::fault::{self, Point};
 use crate::handler::{Journal, JournalError};
 use crate::job::lease::Lease;
+use crate::job::limit::Gate;
 use crate::job::name::{BusinessKey, Kind};
 use crate::job::record::{Checkpoint, Output, Progress};
 use crate::metrics::Metrics;
@@ -143,7 +144,7 @@ impl Journal for JobJournal {
     async fn rest(&self, length: Duration, code: &str) {
         let shared = &self.shared;
         info!(kind = %shared.kind, code, rest_ms = length.as_millis() as u64, "a service is left alone for a while");
-        if let Err(error) = shared.store.rest(&shared.kind, length, code).await {
+        if let Err(error) = shared.store.shut(&Gate::Kind(shared.kind.clone()), length).await {
             warn!(kind = %shared.kind, code = error.code(), "other workers could not be told of it");
         }
     }

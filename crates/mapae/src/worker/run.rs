@@ -8,9 +8,10 @@ use tracing::{error, info, warn};
 use super::Worker;
 use super::journal::JobJournal;
 use super::slots::Permit;
+use crate::blob::{BlobError, BlobName};
 use crate::broker::contract::{Intake, Receipt, Settle};
 use crate::fault::{self, Point};
-use crate::handler::{Context, KindPlan, Outcome, Registered, Stopped};
+use crate::handler::{Context, JournalError, KindPlan, Outcome, Registered, Stopped};
 use crate::job::lease::{Lease, Token};
 use crate::job::limit::Gate;
 use crate::job::name::Kind;
@@ -134,6 +135,10 @@ async fn decide(worker: &Arc<Worker>, holding: &Holding, permit: Option<Permit>)
     if worker.drain.is_cancelled() {
         return hand_back;
     }
+    if source_is_gone(worker, &holding.job).await {
+        let failure = JournalError::Missing.into();
+        return Some(Decided::Settle(judge(worker, &holding.job, failure, None), None));
+    }
     let done = match earlier(worker, &holding.job).await {
         Ok(done) => done,
         // Nothing of the attempt has happened yet.
@@ -173,6 +178,16 @@ async fn decide(worker: &Arc<Worker>, holding: &Holding, permit: Option<Permit>)
         Ok(Outcome::HandedOver(until)) => Decided::HandOver(until),
         Err(failure) => Decided::Settle(judge(worker, &holding.job, failure, ctx.why_stopped()), None),
     })
+}
+
+/// Whether the file that the job is about is there no more, so that no attempt is worth anything. A file store that
+/// does not answer says nothing.
+async fn source_is_gone(worker: &Worker, job: &Job) -> bool {
+    let Some(name) = job.source.as_ref().and_then(|source| BlobName::parse(&source.file).ok()) else {
+        return false;
+    };
+    // Opened and not read.
+    matches!(worker.parts.blobs.get(&name).await, Err(BlobError::Missing))
 }
 
 /// The checkpoints of earlier attempts; the first attempt of a job has none to ask for.

@@ -5,13 +5,15 @@ use std::time::Duration;
 use mapae::accept::SubmitError;
 use mapae::handler::{Context, Handlers};
 use mapae::job::State;
-use mapae::job::name::Kind;
+use mapae::job::name::{IdempotencyKey, Kind};
 use mapae::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX};
-use mapae::store::contract::{Scope, Store};
+use mapae::job::unique::UniqueRule;
+use mapae::store::contract::{Control, Scope, Store};
 use mapae::store::{Postgres, Sqlite};
 use serde_json::{Value, json};
 
-use crate::site::{Database, Site, databases, owner};
+use crate::site::{self, Database, Site, databases, owner};
+use crate::stores::soon;
 
 fn job() -> NewJob {
     NewJob::new(owner(), Kind::new("note").unwrap(), Value::Null)
@@ -117,4 +119,35 @@ async fn an_output_with_a_character_that_one_store_cannot_keep_is_kept_on_both()
         worker.drain().await;
         site.close().await;
     }
+}
+
+#[tokio::test]
+async fn a_key_that_an_open_transaction_holds_is_not_taken_for_free() {
+    let Some(server) = site::postgres() else { return };
+    let url = site::fresh(&server).await;
+    let store = Postgres::open(&url, false).await.unwrap();
+    store.migrate().await.unwrap();
+    let pool = sqlx::PgPool::connect(&url).await.unwrap();
+    let keyed = || NewJob { idempotency: Some((IdempotencyKey::new("once").unwrap(), [7; 32])), ..job() };
+    let sole = NewJob { unique: UniqueRule::by_params().of(&keyed(), None), ..keyed() };
+    for second in [keyed(), sole] {
+        sqlx::raw_sql("delete from mapae.jobs; delete from mapae.idempotency").execute(&pool).await.unwrap();
+        let mut transaction = pool.begin().await.unwrap();
+        let first = store.accept_in(&mut transaction, keyed()).await.unwrap();
+        let asked = tokio::spawn({
+            let store = store.clone();
+            async move { store.accept(second).await }
+        });
+        let waits = "select count(*) from pg_stat_activity
+                      where datname = current_database() and wait_event_type = 'Lock'";
+        soon("the second waits for the first", async || {
+            let (waiting,): (i64,) = sqlx::query_as(waits).fetch_one(&pool).await.unwrap();
+            (waiting > 0).then_some(())
+        })
+        .await;
+        transaction.commit().await.unwrap();
+        let answer = asked.await.unwrap().unwrap();
+        assert_eq!((answer.id, answer.again), (first.id, true));
+    }
+    store.close().await;
 }

@@ -1,11 +1,27 @@
-//! The keeper's statements, over every database.
+//! The keeper: its statements over every database, and what it counts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use mapae::store::contract::{Retention, RingPlan};
-use serde_json::Value;
+use async_trait::async_trait;
+use mapae::broker::{self, BrokerPlan};
+use mapae::job::State;
+use mapae::job::event::{Event, Position};
+use mapae::job::lease::Holder;
+use mapae::job::name::{JobId, Kind};
+use mapae::job::record::NewJob;
+use mapae::job::timestamp::Timestamp;
+use mapae::keeper::{self, EventSink, KeeperPlan};
+use mapae::store::Postgres;
+use mapae::store::contract::{Claim, Control, EventFilter, Retention, RingPlan, Scope, Store, Tidy, View};
+use mapae::store::memory::Memory;
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use crate::site::{Site, databases};
+use crate::site::{self, Site, databases, owner};
+use crate::stores::soon;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_duty_can_be_done_on_an_empty_database_and_on_one_with_work() {
@@ -15,7 +31,8 @@ async fn every_duty_can_be_done_on_an_empty_database_and_on_one_with_work() {
             let store = site.store();
             store.next_due(Duration::from_secs(1)).await.unwrap();
             let plan = RingPlan {
-                window: Some(10),
+                window: 10,
+                least: 0,
                 again: Duration::from_secs(60),
                 rescan: Some(Vec::new()),
                 max: 10,
@@ -35,12 +52,161 @@ async fn every_duty_can_be_done_on_an_empty_database_and_on_one_with_work() {
             store.stats().await.unwrap();
             for kind in ["a", "b", "b"] {
                 // Not due when accepted, so that the door does not ring for it.
-                site.submit(kind, Value::Null, |job| {
-                    job.run_at = Some(mapae::job::timestamp::Timestamp::default())
-                })
-                .await;
+                site.submit(kind, Value::Null, |job| job.run_at = Some(Timestamp::default())).await;
             }
         }
         site.close().await;
     }
+}
+
+/// How often this was counted.
+fn counted(site: &Site, name: &'static str, label: &str) -> u64 {
+    site.parts.metrics.counts().get(&(name, label.to_owned())).copied().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_ends_without_a_worker_is_counted_by_the_keeper_that_ended_it() {
+    for database in databases().await {
+        let mut site = Site::without_keeper(&database).await;
+        let overdue = site.submit("a", Value::Null, |job| job.deadline = Some(Timestamp::default())).await;
+        let lost = site.submit("a", Value::Null, |job| job.retry.attempts = 1).await;
+        let lost_once = site.submit("a", Value::Null, |_| {}).await;
+        let stranger = Holder::new("stranger");
+        let pointers = [(lost, owner()), (lost_once, owner())];
+        let claims = site.store().claim(&stranger, &pointers, Duration::ZERO).await.unwrap();
+        assert!(matches!(claims[..], [Claim::Run(_), Claim::Run(_)]), "{claims:?}");
+        site.keep();
+        for id in [overdue, lost] {
+            assert_eq!(site.ended(id).await.state, State::Failed, "{}", database.name);
+        }
+        site.job_when(lost_once, |job| job.state == State::Pending).await;
+        let count = |name, label: &str| counted(&site, name, label);
+        soon("all is counted", async || (count("mapae_reaped_total", "a") == 2).then_some(())).await;
+        soon("both ends", async || (count("mapae_jobs_finished_total", "failed") >= 2).then_some(())).await;
+        soon("the door", async || (count("mapae_published_total", "accept") >= 3).then_some(())).await;
+        assert_eq!(count("mapae_jobs_finished_total", "failed"), 2, "{}", database.name);
+        assert_eq!(count("mapae_published_total", "accept"), 3);
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_in_the_database_for_long_is_not_taken_for_lost() {
+    let (memory, mut site) = in_memory();
+    let waits = site.submit("a", Value::Null, |_| {}).await;
+    assert_eq!(site.job(waits).await.hint, 1);
+    memory.advance(Duration::from_secs(600));
+    site.keep();
+    // Deadlines are looked at before what is to be rung again: after the second there was a whole pass.
+    for _ in 0..2 {
+        let overdue = site.submit("b", Value::Null, |job| job.deadline = Some(Timestamp::default())).await;
+        site.ended(overdue).await;
+    }
+    assert_eq!(site.job(waits).await.hint, 1);
+    assert_eq!(counted(&site, "mapae_rescanned_total", "keeper"), 0);
+    site.close().await;
+}
+
+#[tokio::test]
+async fn events_of_another_server_are_told_before_those_of_the_one_they_were_restored_on() {
+    let Some(server) = site::postgres() else { return };
+    let url = site::fresh(&server).await;
+    let store = Postgres::open(&url, false).await.unwrap();
+    store.migrate().await.unwrap();
+    let new = || NewJob::new(owner(), Kind::new("a").unwrap(), json!({}));
+    let jobs = |after: Position| {
+        let store = &store;
+        async move {
+            let filter = EventFilter { job: None, after };
+            let events = store.events(&Scope::All, &filter, 100).await.unwrap();
+            events.into_iter().map(|event| event.job).collect::<Vec<JobId>>()
+        }
+    };
+    let old = [store.accept(new()).await.unwrap().id, store.accept(new()).await.unwrap().id];
+    // As a dump of a server that had come further has it.
+    let mut connection = PgConnection::connect(&url).await.unwrap();
+    let forged = "update mapae.events
+                     set transaction = (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1000000)::text::xid8";
+    sqlx::query(forged).execute(&mut connection).await.unwrap();
+    let there: (i64,) = sqlx::query_as("select max(transaction::text::bigint) from mapae.events")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(jobs(Position::default()).await, [], "they stand where this server has not come to");
+
+    store.prune(&Retention::default(), 100).await.unwrap();
+    let young = store.accept(new()).await.unwrap().id;
+    let all = [old[0], old[1], young];
+    soon("all are told", async || (jobs(Position::default()).await == all).then_some(())).await;
+    // Whoever had read the old server's events is told everything again, rather than nothing for long.
+    let read = Position { transaction: there.0.unsigned_abs(), number: 2 };
+    assert_eq!(jobs(read).await, all);
+    // Nothing is left to do, and what has been told stays where it is.
+    let last = store.events(&Scope::All, &EventFilter::default(), 100).await.unwrap();
+    store.prune(&Retention::default(), 100).await.unwrap();
+    assert_eq!(store.events(&Scope::All, &EventFilter::default(), 100).await.unwrap(), last);
+    store.close().await;
+}
+
+/// A site on a store in memory whose clock stands still.
+fn in_memory() -> (Memory, Site) {
+    let memory = Memory::new();
+    let plan = BrokerPlan { url: "embedded:".into(), database_url: String::new() };
+    let after = Duration::from_secs(60);
+    let site = Site::around(Arc::new(memory.clone()), broker::open(&plan).unwrap(), after);
+    (memory, site)
+}
+
+/// Time is counted and not waited for.
+#[tokio::test(start_paused = true)]
+async fn what_is_past_its_retention_goes_pass_after_pass_without_a_pause() {
+    let (memory, mut site) = in_memory();
+    let mut last = None;
+    for _ in 0..3_500 {
+        let id = site.submit("a", Value::Null, |_| {}).await;
+        memory.cancel(&Scope::All, id).await.unwrap();
+        last = Some(id);
+    }
+    memory.advance(2 * Retention::default().finished);
+    let began = Instant::now();
+    site.keep();
+    let last = last.unwrap();
+    let gone = async || memory.job(&Scope::All, last).await.unwrap().is_none().then_some(());
+    soon("all are gone", gone).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}: a pass takes a thousand", began.elapsed());
+    site.close().await;
+}
+
+/// A receiver that takes what it is given and never answers.
+struct Silent(Arc<Notify>);
+
+#[async_trait]
+impl EventSink for Silent {
+    async fn send(&self, _: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keeper_that_is_told_to_stop_does_not_wait_for_what_hangs() {
+    let (_, site) = in_memory();
+    site.submit("a", Value::Null, |_| {}).await;
+    let asked = Arc::new(Notify::new());
+    let keeper = keeper::start(
+        site.parts.clone(),
+        KeeperPlan {
+            window: site.window.clone(),
+            rescan_after: Duration::from_secs(60),
+            retention: Retention::default(),
+            sink: Some(Arc::new(Silent(asked.clone()))),
+            schedules: Vec::new(),
+        },
+    );
+    asked.notified().await;
+    let began = Instant::now();
+    keeper.stop().await;
+    // The receiver would have been given up after ten.
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    site.close().await;
 }

@@ -85,7 +85,7 @@ impl Ground {
         soon("the lease is lost", async || {
             self.end_leases().await;
             // A heartbeat may come between, and then the lease lives.
-            self.store.reap(10).await.unwrap().iter().any(|(reaped, _)| *reaped == job).then_some(())
+            self.store.reap(10).await.unwrap().iter().any(|reaped| reaped.job == job).then_some(())
         })
         .await;
     }

@@ -100,8 +100,10 @@ impl Site {
         let files = tempfile::tempdir().unwrap();
         let blobs = Blobs::open(&format!("file:{}", files.path().display())).unwrap();
         let window = Arc::new(Window::new(1_000, broker.caps().source));
-        let accept = Accept::new(store.clone(), broker.clone(), window.clone(), rescan_after);
-        let parts = Parts { store, broker, blobs, metrics: Arc::new(Metrics::default()) };
+        let metrics = Arc::new(Metrics::default());
+        let accept =
+            Accept::new(store.clone(), broker.clone(), window.clone(), metrics.clone(), rescan_after);
+        let parts = Parts { store, broker, blobs, metrics };
         Self { parts, accept, window, rescan_after, keeper: None, _files: files }
     }
 

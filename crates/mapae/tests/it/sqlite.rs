@@ -341,7 +341,7 @@ async fn a_dropped_member_is_gone_and_one_that_lives_is_not() {
         claimed(&store, gone.holder(), &one, LONG).await;
         let kept = claimed(&store, lives.holder(), &other, LONG).await;
         drop(gone);
-        let reaped: Vec<JobId> = store.reap(10).await.unwrap().into_iter().map(|(id, _)| id).collect();
+        let reaped: Vec<JobId> = store.reap(10).await.unwrap().into_iter().map(|reaped| reaped.job).collect();
         assert_eq!(reaped, [one.0]);
         let beats = lives.beat(&[(other.0, kept.lease.token)], LONG, &WorkerReport::default()).await.unwrap();
         assert_eq!(beats, [Beat::Renewed { cancel_asked: false }]);
@@ -454,9 +454,9 @@ async fn a_claim_answers_each_pointer_by_its_row() {
     assert_eq!(answers.next(), Some(Claim::NotDue(due_at)));
     assert_eq!(answers.next(), Some(Claim::Busy(until)));
     assert!(matches!(answers.next(), Some(Claim::Run(holding)) if holding.job.attempt == 2));
-    assert_eq!(answers.next(), Some(Claim::Finished(State::Failed)));
+    assert_eq!(answers.next(), Some(Claim::Failed));
     assert_eq!(answers.next(), Some(Claim::Cancelled));
-    assert_eq!(answers.next(), Some(Claim::Finished(State::Failed)));
+    assert_eq!(answers.next(), Some(Claim::Failed));
     assert_eq!(answers.next(), Some(Claim::Stale));
     assert_eq!(answers.next(), Some(Claim::Stale));
 
@@ -633,12 +633,11 @@ async fn explain_every_statement() {
     for statement in alone.flat_map(|all| all.split(';')).map(str::trim) {
         let reads =
             ["with", "select", "insert", "update", "delete"].iter().any(|verb| statement.starts_with(verb));
-        // Counting jobs looks at jobs: the statistics, and they alone.
-        let counts = statement.contains("from jobs where not delete_asked group by state")
-            || statement.contains("live (lane, state");
-        if !reads || counts {
+        if !reads {
             continue;
         }
+        // Counts go through an index as far as their bound, and the statistics consist of nothing else.
+        let counts = statement.contains("count(*)") && statement.matches(" limit $").count() >= 2;
         explained += 1;
         let plan = sqlx::query(sqlx::AssertSqlSafe(format!("explain query plan {statement}")))
             .fetch_all(&mut connection)
@@ -651,7 +650,9 @@ async fn explain_every_statement() {
             else {
                 continue;
             };
-            let scans = TABLES.contains(&table) && !BOUNDED.iter().any(|bounded| how.contains(bounded));
+            let counted = counts && how.contains("INDEX jobs_");
+            let scans =
+                TABLES.contains(&table) && !counted && !BOUNDED.iter().any(|bounded| how.contains(bounded));
             assert!(!scans, "{step}\n{statement}");
         }
     }

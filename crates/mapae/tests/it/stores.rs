@@ -160,6 +160,13 @@ impl Bench {
     async fn ring(&self) -> Vec<Rung> {
         self.store.ring(&plan()).await.unwrap()
     }
+
+    /// The jobs that a keeper has now found without their holder, and what became of them.
+    async fn reaped(&self) -> Vec<(JobId, mapae::job::State)> {
+        let reaped = self.store.reap(10).await.unwrap();
+        assert!(reaped.iter().all(|reaped| reaped.kind == kind("analyze")), "{reaped:?}");
+        reaped.into_iter().map(|reaped| (reaped.job, reaped.state)).collect()
+    }
 }
 
 /// The worker `name`, once its former life is seen to be over.

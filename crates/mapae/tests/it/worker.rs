@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use mapae::blob::BlobName;
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::{Context, Handlers};
 use mapae::job::State;
-use mapae::job::record::Output;
+use mapae::job::record::{NewJob, Output, Source};
 use mapae::job::resource::Amounts;
 use mapae::job::retry::{Failure, FailureClass};
 use mapae::store::contract::Scope;
@@ -64,6 +65,33 @@ async fn a_failure_that_may_pass_is_tried_again_and_the_last_one_is_a_dead_lette
             (failure.code.as_str(), failure.class, failure.attempt),
             ("flaky", FailureClass::Retryable, 2)
         );
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_file_is_gone_is_stale_before_its_work_begins() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let ran = Arc::new(AtomicU32::new(0));
+        let runs = ran.clone();
+        let mut handlers = Handlers::default();
+        handlers.add_fn("file", move |_: Value, _: Context| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            async { Ok(()) }
+        });
+        let worker = site.worker(handlers, |_| {}).await;
+        let with_file = |job: &mut NewJob| {
+            let file = BlobName::original(job.id.0).to_string();
+            let (name, media_type) = ("a.txt".into(), "text/plain".into());
+            job.source = Some(Source { name, bytes: 1, sha256: "0".into(), media_type, file });
+        };
+        let gone = site.submit("file", Value::Null, with_file).await;
+        let job = site.ended(gone).await;
+        assert_eq!((job.state, job.attempt), (State::Stale, 1), "{}", database.name);
+        assert_eq!(job.failure.unwrap().code, "source-gone");
+        assert_eq!(ran.load(Ordering::Relaxed), 0);
         worker.drain().await;
         site.close().await;
     }

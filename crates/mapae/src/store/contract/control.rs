@@ -4,23 +4,32 @@ use async_trait::async_trait;
 
 use super::{Scope, StoreError};
 use crate::job::State;
-use crate::job::name::{Assignee, JobId, Lane, Owner};
+use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner};
 use crate::job::record::NewJob;
 use crate::job::timestamp::Timestamp;
 
 #[async_trait]
 pub trait Control {
     /// The job is durable, or the first one under the same key and body is named (T1). The very same job
-    /// (its id) given again is answered as accepted before: an answer that was lost can be asked for. While
+    /// (its id) given again is answered as accepted before: an answer that was lost can be asked for. A key whose
+    /// job is gone, deleted or pruned, is free for another submission. While
     /// another job holds its unique key, that one is named and no row is made.
     /// Concurrent calls share commits.
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError>;
 
+    /// The job that was accepted under this key, with the hash of what was submitted, while that job is there.
+    async fn submission(
+        &self,
+        owner: &Owner,
+        key: &IdempotencyKey,
+    ) -> Result<Option<(JobId, [u8; 32])>, StoreError>;
+
     /// Pending: cancelled. Running: its worker has been asked (T10). Answers the state it is in now.
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError>;
 
-    /// The job is unreadable from now on; once it has ended it becomes a tombstone (T11).
-    async fn delete(&self, scope: &Scope, id: JobId) -> Result<(), ControlError>;
+    /// The job is unreadable from now on; once it has ended it becomes a tombstone (T11). Answers whether this
+    /// has cancelled it, because it had not begun.
+    async fn delete(&self, scope: &Scope, id: JobId) -> Result<bool, ControlError>;
 
     /// The dead letter is unreadable from now on and becomes a tombstone; one that was sent back to work
     /// meanwhile is left alone.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::StoreError;
+use crate::job::State;
 use crate::job::event::Event;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 
@@ -40,7 +41,7 @@ pub trait Keep {
     async fn next_due(&self, horizon: Duration) -> Result<Option<Duration>, StoreError>;
 
     /// Jobs whose lease ran out or whose holder is gone are pending again, or ended (T7).
-    async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError>;
+    async fn reap(&self, max: usize) -> Result<Vec<Reaped>, StoreError>;
 
     /// Pending jobs whose deadline passed have failed.
     async fn expire(&self, max: usize) -> Result<usize, StoreError>;
@@ -83,6 +84,15 @@ pub struct LaneWindow {
     pub waiting: usize,
     /// The lowest turn that waits.
     pub turn: u64,
+}
+
+/// A job whose lease was ended because its holder is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reaped {
+    pub job: JobId,
+    pub kind: Kind,
+    /// What that made of it.
+    pub state: State,
 }
 
 /// A pointer to hand out.

@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use super::{Beat, Scope, SettleError, StoreError};
 use crate::job::lease::{Lease, Token};
 use crate::job::name::{BusinessKey, ClientName, JobId, Kind, Lane, Owner};
-use crate::job::timestamp::Timestamp;
 
 #[async_trait]
 pub trait Remote {
@@ -37,13 +36,6 @@ pub trait Remote {
     /// The client is seen among the workers for the next minute.
     async fn pulls(&self, client: &Puller) -> Result<(), StoreError>;
 
-    /// No worker starts jobs of the kind for so long, or for longer where that was said before: its service
-    /// asked for it or does not answer. Nobody is held to it by a statement; `code` says why.
-    async fn rest(&self, kind: &Kind, length: Duration, code: &str) -> Result<(), StoreError>;
-
-    /// The kinds that rest now.
-    async fn rests(&self) -> Result<Vec<Rest>, StoreError>;
-
     /// Running jobs of the kind that carry this key, or any key where none is given, those that have
     /// run longest first. Only what a service holds, where `lent`.
     async fn awaited(
@@ -53,16 +45,6 @@ pub trait Remote {
         lent: bool,
         max: usize,
     ) -> Result<Vec<Awaited>, StoreError>;
-}
-
-/// A kind whose service is left alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rest {
-    pub kind: Kind,
-    pub until: Timestamp,
-    /// How long that is from now.
-    pub left: Duration,
-    pub code: String,
 }
 
 /// A client that asks for work over HTTP.

@@ -181,8 +181,10 @@ impl Claimed {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claim {
     Run(Box<Holding>),
-    /// Ended before, or just now because its budget or deadline was spent: acknowledge.
+    /// Ended before: acknowledge.
     Finished(State),
+    /// Its budget or its deadline was spent: this claim has settled it as failed; acknowledge.
+    Failed,
     /// Pending, due later: acknowledge, the row brings it back.
     NotDue(Timestamp),
     /// Another live lease: leave it unacknowledged where the broker can.
@@ -191,7 +193,7 @@ pub enum Claim {
     Paused,
     /// A gate is closed to it: keep it, and ask again when the stop says.
     Waits(Stop),
-    /// Cancellation was asked; the row has been settled: acknowledge.
+    /// Cancellation was asked; this claim has settled the row: acknowledge.
     Cancelled,
     /// Deleted or never known: acknowledge and count.
     Stale,

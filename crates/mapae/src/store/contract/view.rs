@@ -53,8 +53,18 @@ pub trait View {
     /// Those that live, as far as they tell of themselves ([`WorkerRow::is_seen`]).
     async fn workers(&self) -> Result<Vec<WorkerRow>, StoreError>;
 
+    /// Counted at a cost that does not grow with the table: up to [`COUNT_MAX`] and [`LANE_COUNT_MAX`].
     async fn stats(&self) -> Result<Stats, StoreError>;
 }
+
+/// How far the jobs of a state are counted, and the events of the outbox: this many means at least as many.
+pub const COUNT_MAX: usize = 50_000;
+
+/// How far the waiting jobs of one lane are counted, and the dead that nobody looks after.
+pub const LANE_COUNT_MAX: usize = 10_000;
+
+/// How many lanes are told of, in the order of their names: clients may make up any number.
+pub const LANES_MAX: usize = 1_000;
 
 /// How many jobs are looked at for one page of those of a kind, or with a text.
 pub const LOOK_MAX: usize = 10_000;
@@ -129,9 +139,9 @@ impl WorkerRow {
 /// The whole at a glance, zero-filled.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// One entry for each state.
+    /// One entry for each state, up to [`COUNT_MAX`].
     pub states: Vec<(State, u64)>,
-    /// Lanes that have live jobs.
+    /// Lanes that have live jobs, at most [`LANES_MAX`], each counted up to [`LANE_COUNT_MAX`].
     pub lanes: Vec<LaneStats>,
     pub dead: u64,
     /// Of the dead, those that nobody looks after.

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use super::{Memory, Row, Submission, Tables};
 use crate::job::event::{Event, EventKind, Position};
-use crate::job::name::{Assignee, JobId, Lane};
+use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner};
 use crate::job::record::NewJob;
 use crate::job::{Life, Refused, State, Step};
 use crate::store::contract::{
@@ -24,6 +24,7 @@ impl Control for Memory {
         let named = job.idempotency.clone().map(|(key, body)| ((job.owner.clone(), key), body));
         if let Some((name, body)) = &named
             && let Some(first) = tables.submissions.get(name)
+            && tables.jobs.get(&first.job).is_some_and(|row| row.within(&Scope::All))
         {
             return match first.body == *body {
                 true => Ok(Accepted { id: first.job, again: true, duplicate: false }),
@@ -40,12 +41,25 @@ impl Control for Memory {
         })
     }
 
+    async fn submission(
+        &self,
+        owner: &Owner,
+        key: &IdempotencyKey,
+    ) -> Result<Option<(JobId, [u8; 32])>, StoreError> {
+        let tables = self.tables();
+        let first = tables.submissions.get(&(owner.clone(), key.clone()));
+        let there = |job| tables.jobs.get(job).is_some_and(|row: &Row| row.within(&Scope::All));
+        Ok(first.filter(|first| there(&first.job)).map(|first| (first.job, first.body)))
+    }
+
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
         self.tables().control(scope, id, &Step::Cancel)
     }
 
-    async fn delete(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
-        self.tables().control(scope, id, &Step::Delete).map(drop)
+    async fn delete(&self, scope: &Scope, id: JobId) -> Result<bool, ControlError> {
+        let mut tables = self.tables();
+        let pending = tables.jobs.get(&id).is_some_and(|row| row.life.state() == State::Pending);
+        tables.control(scope, id, &Step::Delete).map(|_| pending)
     }
 
     async fn resolve(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {

@@ -9,9 +9,9 @@ use super::{Memory, Row, Tables, jitter};
 use crate::job::Refused;
 use crate::job::event::Event;
 use crate::job::lease::Holder;
-use crate::job::name::{JobId, Kind, Lane, Owner};
+use crate::job::name::{JobId, Lane, Owner};
 use crate::job::{State, Status, Step};
-use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung, StoreError};
+use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, Reaped, RingPlan, Rung, StoreError};
 
 #[async_trait]
 impl Keep for Memory {
@@ -66,7 +66,7 @@ impl Keep for Memory {
         Ok(waits.min().filter(|wait| *wait <= horizon))
     }
 
-    async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError> {
+    async fn reap(&self, max: usize) -> Result<Vec<Reaped>, StoreError> {
         Ok(self.tables().reap(max))
     }
 
@@ -195,7 +195,7 @@ impl Tables {
         }
     }
 
-    fn reap(&mut self, max: usize) -> Vec<(JobId, Kind)> {
+    fn reap(&mut self, max: usize) -> Vec<Reaped> {
         let running: Vec<JobId> = self
             .jobs
             .values()
@@ -217,7 +217,7 @@ impl Tables {
             };
             let kind = row.new.kind.clone();
             if self.take(id, &Step::Reap { gone, delay }, None).is_ok() {
-                reaped.push((id, kind));
+                reaped.push(Reaped { job: id, kind, state: self.jobs[&id].life.state() });
             }
         }
         reaped

@@ -9,7 +9,7 @@ use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{BusinessKey, JobId, Kind, Lane, Owner};
 use crate::job::{State, Status, Step};
 use crate::store::contract::{
-    Awaited, Beat, Puller, Remote, Rest, Scope, SettleError, StoreError, WorkerReport, WorkerRow,
+    Awaited, Beat, Puller, Remote, Scope, SettleError, StoreError, WorkerReport, WorkerRow,
 };
 
 #[async_trait]
@@ -82,30 +82,6 @@ impl Remote for Memory {
         };
         tables.pullers.insert(key, row);
         Ok(())
-    }
-
-    async fn rest(&self, kind: &Kind, length: Duration, code: &str) -> Result<(), StoreError> {
-        let mut tables = self.tables();
-        let until = tables.now() + length;
-        let known = tables.rests.get(kind).map(|(known, _)| *known);
-        if known.is_none_or(|known| known < until) {
-            tables.rests.insert(kind.clone(), (until, code.to_owned()));
-        }
-        Ok(())
-    }
-
-    async fn rests(&self) -> Result<Vec<Rest>, StoreError> {
-        let tables = self.tables();
-        let now = tables.now();
-        let resting = tables.rests.iter().filter(|(_, (until, _))| *until > now);
-        Ok(resting
-            .map(|(kind, (until, code))| Rest {
-                kind: kind.clone(),
-                until: *until,
-                left: until.since(now),
-                code: code.clone(),
-            })
-            .collect())
     }
 
     async fn awaited(

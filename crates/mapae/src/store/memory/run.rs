@@ -207,7 +207,7 @@ impl Tables {
                 lease: Lease { job, token, epoch: row.life.epoch, until: now + lease },
             })),
             State::Cancelled => Claim::Cancelled,
-            ended => Claim::Finished(ended),
+            _ => Claim::Failed,
         }
     }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Postgres;
 use super::ask::Ask;
 use crate::job::State;
-use crate::job::name::{Assignee, JobId, Lane, Owner};
+use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
@@ -27,6 +27,19 @@ macro_rules! key_columns {
     };
 }
 
+/// Whether a key that is there already, `i`, is free again because its job is gone.
+///
+/// Key and job are written together, so a statement that can see which job the key names could see the job, too.
+/// One that cannot see the key yet has met a submission of this very moment, whose job is not gone.
+macro_rules! key_is_free {
+    () => {
+        "exists (select from mapae.idempotency seen
+                 where seen.owner = i.owner and seen.key = i.key and seen.job = i.job)
+             and not exists (select from mapae.jobs j where j.id = i.job and not j.delete_asked)"
+    };
+}
+pub(super) use key_is_free;
+
 #[async_trait]
 impl Control for Postgres {
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError> {
@@ -36,6 +49,28 @@ impl Control for Postgres {
             None => &self.accepts,
         };
         batcher.ask(job).await?
+    }
+
+    async fn submission(
+        &self,
+        owner: &Owner,
+        key: &IdempotencyKey,
+    ) -> Result<Option<(JobId, [u8; 32])>, StoreError> {
+        let row = sqlx::query(
+            "
+            select i.job, i.body
+              from mapae.idempotency i
+              join mapae.jobs j on j.id = i.job and not j.delete_asked
+             where i.owner = $1 and i.key = $2
+            ",
+        )
+        .bind(owner.as_str())
+        .bind(key.as_str())
+        .maybe(&self.pool)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        let body = <[u8; 32]>::try_from(row.try_get::<&[u8], _>("body")?).map_err(unreadable)?;
+        Ok(Some((JobId(row.try_get("job")?), body)))
     }
 
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
@@ -78,7 +113,7 @@ impl Control for Postgres {
         }
     }
 
-    async fn delete(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
+    async fn delete(&self, scope: &Scope, id: JobId) -> Result<bool, ControlError> {
         let changed = sqlx::query(
             "
             with changed as (
@@ -95,7 +130,8 @@ impl Control for Postgres {
                            for update) was
                  where j.id = was.id
                 returning j.id, j.owner, j.kind, j.state, j.sequence, j.attempt,
-                          was.state = 'pending' or (was.state = 'running' and not was.cancel_asked) as tell
+                          was.state = 'pending' or (was.state = 'running' and not was.cancel_asked) as tell,
+                          was.state = 'pending' as cancelled
             ), told as (
                 insert into mapae.events (job, sequence, owner, kind, event, at, attempt, sent)
                 select id, sequence, owner, kind,
@@ -103,7 +139,7 @@ impl Control for Postgres {
                   from changed
                  where tell
             )
-            select id from changed
+            select cancelled from changed
             ",
         )
         .bind(id.0)
@@ -111,7 +147,8 @@ impl Control for Postgres {
         .bind(self.outbox)
         .maybe(&self.pool)
         .await?;
-        changed.map(drop).ok_or(ControlError::NotFound)
+        let changed = changed.ok_or(ControlError::NotFound)?;
+        Ok(changed.try_get("cancelled").map_err(StoreError::from)?)
     }
 
     async fn resolve(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
@@ -288,19 +325,25 @@ pub(super) async fn make(
     outbox: bool,
 ) -> Result<Vec<Result<Accepted, AcceptError>>, StoreError> {
     let column = |value: fn(&NewJob) -> Option<String>| jobs.iter().map(value).collect::<Vec<_>>();
-    let made = sqlx::query(
+    let made = sqlx::query(concat!(
         "
         with given as (
             select *
               from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::jsonb[], $7::jsonb[],
                           $8::text[], $9::integer[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[],
                           $14::text[], $15::bytea[], $16::bigint[], $17::bigint[], $19::uuid[], $20::boolean[])
+                with ordinality
                 as g (id, owner, kind, lane, priority, params, source, trace, attempts_max, backoff_first_us,
-                      backoff_max_us, run_at, deadline, key, body, turn, again, parent, follows)
+                      backoff_max_us, run_at, deadline, key, body, turn, again, parent, follows, n)
         ), keyed as (
-            insert into mapae.idempotency (owner, key, body, job, created_at)
-            select owner, key, body, id, now() from given where key is not null order by owner, key
-            on conflict do nothing
+            insert into mapae.idempotency as i (owner, key, body, job, created_at)
+            select distinct on (owner, key) owner, key, body, id, now() from given where key is not null
+             order by owner, key, n
+            on conflict (owner, key) do update
+               set body = excluded.body, job = excluded.job, created_at = excluded.created_at
+             where ",
+        key_is_free!(),
+        "
             returning job
         ), made as (
             insert into mapae.jobs (id, owner, kind, lane, priority, params, source, trace, attempts_max,
@@ -323,7 +366,7 @@ pub(super) async fn make(
         )
         select id from made
         ",
-    )
+    ))
     .bind(jobs.iter().map(|job| job.id.0).collect::<Vec<_>>())
     .bind(jobs.iter().map(|job| job.owner.to_string()).collect::<Vec<_>>())
     .bind(jobs.iter().map(|job| job.kind.to_string()).collect::<Vec<_>>())

@@ -18,8 +18,8 @@ use crate::job::lease::Holder;
 use crate::job::limit::EachOwner;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
-use crate::store::contract::{DOUBLINGS_MAX, Gates, Keep, LaneWindow, RingPlan, Rung, StoreError};
-use crate::store::row::{as_micros, big, count, lane, unreadable};
+use crate::store::contract::{DOUBLINGS_MAX, Gates, Keep, LaneWindow, Reaped, RingPlan, Rung, StoreError};
+use crate::store::row::{as_micros, big, count, lane, state, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
 const OWNERS_MAX: i64 = 64;
@@ -201,7 +201,7 @@ impl Keep for Postgres {
         Ok(wait.map(|wait| Duration::from_micros(wait.max(0).unsigned_abs())).filter(|wait| *wait <= horizon))
     }
 
-    async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError> {
+    async fn reap(&self, max: usize) -> Result<Vec<Reaped>, StoreError> {
         let gone = self.gone().await?;
         let rows = sqlx::query(concat!(
             "
@@ -261,7 +261,7 @@ impl Keep for Postgres {
                        now(), attempt, failure->>'code', not $2
                   from reaped
             )
-            select id, kind from reaped
+            select id, kind, state from reaped
             ",
         ))
         .bind(i64::try_from(max).unwrap_or(i64::MAX))
@@ -277,7 +277,7 @@ impl Keep for Postgres {
         rows.iter()
             .map(|row| {
                 let kind = Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?;
-                Ok((JobId(row.try_get("id")?), kind))
+                Ok(Reaped { job: JobId(row.try_get("id")?), kind, state: state(row.try_get("state")?)? })
             })
             .collect()
     }

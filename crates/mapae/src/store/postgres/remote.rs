@@ -11,9 +11,8 @@ use super::member::beats;
 use super::run::lost;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{BusinessKey, JobId, Kind, Lane, Owner};
-use crate::job::timestamp::Timestamp;
-use crate::store::contract::{Awaited, Beat, Puller, Remote, Rest, Scope, SettleError, StoreError};
-use crate::store::row::{as_micros, big, state, unreadable};
+use crate::store::contract::{Awaited, Beat, Puller, Remote, Scope, SettleError, StoreError};
+use crate::store::row::{as_micros, state, unreadable};
 
 #[async_trait]
 impl Remote for Postgres {
@@ -172,47 +171,6 @@ impl Remote for Postgres {
         .done(&self.pool)
         .await?;
         Ok(())
-    }
-
-    async fn rest(&self, kind: &Kind, length: Duration, code: &str) -> Result<(), StoreError> {
-        sqlx::query(
-            "
-            insert into mapae.rests (kind, until, code)
-            values ($1, now() + $2 * interval '1 microsecond', $3)
-            on conflict (kind) do update set until = excluded.until, code = excluded.code
-             where rests.until < excluded.until
-            ",
-        )
-        .bind(kind.as_str())
-        .bind(as_micros(length))
-        .bind(code)
-        .done(&self.pool)
-        .await?;
-        Ok(())
-    }
-
-    async fn rests(&self) -> Result<Vec<Rest>, StoreError> {
-        let rows = sqlx::query(
-            "
-            select kind, code, (extract(epoch from until) * 1000000)::bigint as until,
-                   (extract(epoch from until - now()) * 1000000)::bigint     as left
-              from mapae.rests
-             where until > now()
-             order by kind
-            ",
-        )
-        .rows(&self.pool)
-        .await?;
-        let mut rests = Vec::with_capacity(rows.len());
-        for row in rows {
-            rests.push(Rest {
-                kind: Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
-                until: Timestamp::from_micros(row.try_get("until")?),
-                left: Duration::from_micros(big(row.try_get("left")?)?),
-                code: row.try_get("code")?,
-            });
-        }
-        Ok(rests)
     }
 
     async fn awaited(

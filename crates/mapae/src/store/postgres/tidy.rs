@@ -63,6 +63,7 @@ impl Tidy for Postgres {
             if row.try_get("delete_asked")? { pruned.buried += 1 } else { pruned.expired += 1 }
         }
         self.forget(retention, max).await?;
+        self.take_in_foreign_events(max).await?;
         Ok(pruned)
     }
 
@@ -117,6 +118,29 @@ impl Tidy for Postgres {
 }
 
 impl Postgres {
+    /// Events of another server, which a backup was restored from, that stand where this one's have not come yet:
+    /// readers would wait for them, and those who had read them would miss what comes now. They come before all
+    /// of this server's, in the order in which they were written.
+    ///
+    /// No transaction has a number at or beyond the snapshot's end and is visible in it, so these are foreign for
+    /// sure; without any it is one look at an index.
+    async fn take_in_foreign_events(&self, max: i64) -> Result<(), StoreError> {
+        sqlx::query(
+            "
+            update mapae.events e
+               set transaction = '0'::xid8
+             where e.ctid = any(array(select ctid from mapae.events
+                                       where transaction >= pg_snapshot_xmax(pg_current_snapshot())
+                                       order by transaction desc, number desc limit $1 for update skip locked))
+               and e.transaction >= pg_snapshot_xmax(pg_current_snapshot())
+            ",
+        )
+        .bind(max)
+        .done(&self.pool)
+        .await?;
+        Ok(())
+    }
+
     /// What is remembered of jobs and workers that are no more.
     async fn forget(&self, retention: &Retention, max: i64) -> Result<(), StoreError> {
         for statement in [

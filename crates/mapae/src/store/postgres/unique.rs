@@ -7,7 +7,7 @@ use sqlx::{Connection, PgPool, Row};
 use uuid::Uuid;
 
 use super::ask::{Ask, within};
-use super::control::{first_accepted, make};
+use super::control::{first_accepted, key_is_free, make};
 use crate::job::name::JobId;
 use crate::job::record::NewJob;
 use crate::job::unique::Unique;
@@ -19,7 +19,12 @@ type Answers = Vec<Result<Accepted, AcceptError>>;
 /// All in one transaction, in the order of their keys, so that two batches seldom wait for each other.
 pub(super) async fn accept(pool: &PgPool, jobs: &[NewJob], outbox: bool) -> Result<Answers, StoreError> {
     let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|at| jobs[*at].unique.as_ref().map(|unique| unique.key));
+    let keys = |at: &usize| {
+        let job = &jobs[*at];
+        let named = job.idempotency.as_ref().map(|(key, _)| (job.owner.as_str(), key.as_str()));
+        (job.unique.as_ref().map(|unique| unique.key), named)
+    };
+    order.sort_by(|one, other| keys(one).cmp(&keys(other)));
     let mut connection = within(pool.acquire()).await?;
     let mut transaction = within(connection.begin()).await?;
     let mut answers = Vec::with_capacity(jobs.len());
@@ -55,12 +60,14 @@ async fn accept_unique(
     outbox: bool,
 ) -> Result<Result<Accepted, AcceptError>, StoreError> {
     if let Some((key, body)) = &job.idempotency {
-        let first = sqlx::query(
+        let first = sqlx::query(concat!(
             "
-            insert into mapae.idempotency (owner, key, body, job, created_at) values ($1, $2, $3, $4, now())
-            on conflict do nothing
-            ",
-        )
+            insert into mapae.idempotency as i (owner, key, body, job, created_at) values ($1, $2, $3, $4, now())
+            on conflict (owner, key) do update
+               set body = excluded.body, job = excluded.job, created_at = excluded.created_at
+             where ",
+            key_is_free!(),
+        ))
         .bind(job.owner.as_str())
         .bind(key.as_str())
         .bind(body.as_slice())

@@ -3,11 +3,9 @@
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use sqlx::{QueryBuilder, Row};
-use std::time::Duration;
 
 use super::ask::Ask;
 use super::{Postgres, job, job_columns};
-use crate::job::State;
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::follow::Followed;
 use crate::job::lease::Holder;
@@ -15,10 +13,10 @@ use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Puller, Scope, Stats, StoreError, View,
-    WorkerReport, WorkerRow,
+    EventFilter, Found, JobFilter, LOOK_MAX, Page, Puller, Scope, Stats, StoreError, View, WorkerReport,
+    WorkerRow,
 };
-use crate::store::row::{as_like, as_micros, big, count, lane, state, unreadable};
+use crate::store::row::{as_like, as_micros, big, count, lane, unreadable};
 
 /// The columns of an event called `e`.
 macro_rules! event_columns {
@@ -154,8 +152,8 @@ impl View for Postgres {
             " from mapae.events e join mapae.jobs j on j.id = e.job and not j.delete_asked
               where (e.transaction, e.number) > (",
         ));
-        query.push_bind(filter.after.transaction.to_string()).push("::xid8, ");
-        query.push_bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX)).push(")");
+        push_position(&mut query, filter.after);
+        query.push(")");
         match filter.job {
             // One job's events are numbered without a gap under its row's lock: none can come before.
             Some(job) => query.push(" and e.job = ").push_bind(job.0),
@@ -175,9 +173,8 @@ impl View for Postgres {
                                   where e.job = p.job and e.sequence < p.sequence offset 0) e
               where (e.transaction, e.number) > (",
         ));
-        query.push_bind(filter.after.transaction.to_string()).push("::xid8, ");
-        query.push_bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX)).push(")");
-        query.push(") select * from page union select * from early order by transaction, number");
+        push_position(&mut query, filter.after);
+        query.push(")) select * from page union select * from early order by transaction, number");
         let rows = query.build().rows(&self.views).await?;
         let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
         Ok(crate::store::row::in_job_order(events))
@@ -262,74 +259,19 @@ impl View for Postgres {
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let rows = sqlx::query(
-            "
-            select state, count(*) as jobs, count(*) filter (where assignee is null) as unassigned
-              from mapae.jobs where not delete_asked group by state
-            ",
-        )
-        .rows(&self.views)
-        .await?;
-        let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
-        for row in rows {
-            let found = state(row.try_get("state")?)?;
-            let jobs = big(row.try_get("jobs")?)?;
-            if found == State::Failed {
-                stats.dead_unassigned = big(row.try_get("unassigned")?)?;
-            }
-            stats.states.iter_mut().filter(|(state, _)| *state == found).for_each(|(_, count)| *count = jobs);
-        }
-        stats.dead =
-            stats.states.iter().find(|(state, _)| *state == State::Failed).map_or(0, |(_, jobs)| *jobs);
-        let rows = sqlx::query(
-            "
-            select lane, sum(ready)::bigint as ready, sum(scheduled)::bigint as scheduled,
-                   sum(running)::bigint as running,
-                   (extract(epoch from now() - min(due_at)) * 1000000)::bigint as oldest,
-                   exists (select from mapae.pauses p where p.lane = l.lane)   as paused
-              from (
-                   select lane, count(*) filter (where due_at <= now()) as ready,
-                          count(*) filter (where due_at > now()) as scheduled, 0 as running,
-                          min(due_at) filter (where due_at <= now()) as due_at
-                     from mapae.jobs where state = 'pending' and hint = 0 group by lane
-                   union all
-                   select lane, count(*), 0, 0, min(due_at)
-                     from mapae.jobs where state = 'pending' and hint > 0 group by lane
-                   union all
-                   select lane, 0, 0, count(*), null from mapae.jobs where state = 'running' group by lane) l
-             group by lane
-             order by lane
-            ",
-        )
-        .rows(&self.views)
-        .await?;
-        for row in rows {
-            stats.lanes.push(LaneStats {
-                lane: lane(row.try_get("lane")?)?,
-                ready: big(row.try_get("ready")?)?,
-                scheduled: big(row.try_get("scheduled")?)?,
-                running: big(row.try_get("running")?)?,
-                oldest_ready: row.try_get::<Option<i64>, _>("oldest")?.map(micros),
-                paused: row.try_get("paused")?,
-            });
-        }
-        let row = sqlx::query(
-            "
-            select (select (extract(epoch from now() - min(finished_at)) * 1000000)::bigint
-                      from mapae.jobs where state = 'failed')            as dead_oldest,
-                   (select count(*) from mapae.events where not sent)    as outbox
-            ",
-        )
-        .one(&self.views)
-        .await?;
-        stats.dead_oldest = row.try_get::<Option<i64>, _>("dead_oldest")?.map(micros);
-        stats.outbox = big(row.try_get("outbox")?)?;
-        Ok(stats)
+        super::stats::read(&self.views).await
     }
 }
 
-fn micros(number: i64) -> Duration {
-    Duration::from_micros(number.max(0).unsigned_abs())
+/// The position after which to read. One that this server cannot have given out yet is of the server that a backup
+/// was taken from: everything is told again, for nobody knows how far its reader had come.
+fn push_position(query: &mut QueryBuilder<sqlx::Postgres>, after: Position) {
+    query.push("case when ").push_bind(after.transaction.to_string());
+    query.push("::xid8 < pg_snapshot_xmax(pg_current_snapshot()) then ");
+    query.push_bind(after.transaction.to_string()).push("::xid8 else '0'::xid8 end, case when ");
+    query.push_bind(after.transaction.to_string());
+    query.push("::xid8 < pg_snapshot_xmax(pg_current_snapshot()) then ");
+    query.push_bind(i64::try_from(after.number).unwrap_or(i64::MAX)).push("::bigint else 0 end");
 }
 
 fn worker(row: &PgRow) -> Result<WorkerRow, StoreError> {

@@ -8,7 +8,7 @@ use sqlx::types::Json;
 
 use super::{Sqlite, Told, Transaction, now, one, tell};
 use crate::job::State;
-use crate::job::name::{Assignee, JobId, Lane, Owner};
+use crate::job::name::{Assignee, IdempotencyKey, JobId, Lane, Owner};
 use crate::job::record::NewJob;
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
@@ -42,6 +42,26 @@ impl Control for Sqlite {
         }
     }
 
+    async fn submission(
+        &self,
+        owner: &Owner,
+        key: &IdempotencyKey,
+    ) -> Result<Option<(JobId, [u8; 32])>, StoreError> {
+        let query = sqlx::query(
+            "
+            select i.job, i.body
+              from idempotency i
+              join jobs j on j.id = i.job and not j.delete_asked
+             where i.owner = $1 and i.key = $2
+            ",
+        )
+        .bind(owner.as_str().to_owned())
+        .bind(key.as_str().to_owned());
+        let Some(row) = self.row(query).await? else { return Ok(None) };
+        let body = <[u8; 32]>::try_from(row.try_get::<&[u8], _>("body")?).map_err(unreadable)?;
+        Ok(Some((JobId(row.try_get("job")?), body)))
+    }
+
     async fn cancel(&self, scope: &Scope, id: JobId) -> Result<State, ControlError> {
         let scope = scope.clone();
         self.write(async move |tx| {
@@ -60,10 +80,10 @@ impl Control for Sqlite {
         .await
     }
 
-    async fn delete(&self, scope: &Scope, id: JobId) -> Result<(), ControlError> {
+    async fn delete(&self, scope: &Scope, id: JobId) -> Result<bool, ControlError> {
         let scope = scope.clone();
         self.write(async move |tx| {
-            cancel_on(tx, &scope, id).await?;
+            let cancelled = cancel_on(tx, &scope, id).await? == Some(State::Cancelled);
             let query = sqlx::query(
                 "
                 update jobs set delete_asked = 1
@@ -72,7 +92,7 @@ impl Control for Sqlite {
             )
             .bind(id.0)
             .bind(scope.owner());
-            if tx.run(query).await? > 0 { Ok(()) } else { Err(ControlError::NotFound) }
+            if tx.run(query).await? > 0 { Ok(cancelled) } else { Err(ControlError::NotFound) }
         })
         .await
     }
@@ -299,8 +319,10 @@ async fn first_accepted(tx: &mut Transaction<'_>, job: &NewJob) -> Result<Option
     let Some((key, body)) = &job.idempotency else { return Ok(None) };
     let query = sqlx::query(
         "
-        insert into idempotency (owner, key, body, job, created_at) values ($1, $2, $3, $4, $5)
-        on conflict do nothing
+        insert into idempotency as i (owner, key, body, job, created_at) values ($1, $2, $3, $4, $5)
+        on conflict (owner, key) do update
+           set body = excluded.body, job = excluded.job, created_at = excluded.created_at
+         where not exists (select 1 from jobs j where j.id = i.job and not j.delete_asked)
         ",
     )
     .bind(job.owner.as_str())

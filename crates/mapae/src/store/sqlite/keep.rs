@@ -15,8 +15,8 @@ use crate::job::lease::Holder;
 use crate::job::limit::EachOwner;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
-use crate::store::contract::{DOUBLINGS_MAX, Gates, Keep, LaneWindow, RingPlan, Rung, StoreError};
-use crate::store::row::{as_micros, big, count, lane, unreadable};
+use crate::store::contract::{DOUBLINGS_MAX, Gates, Keep, LaneWindow, Reaped, RingPlan, Rung, StoreError};
+use crate::store::row::{as_micros, big, count, lane, state, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
 const OWNERS_MAX: i64 = 64;
@@ -193,7 +193,7 @@ impl Keep for Sqlite {
         Ok(wait.map(|wait| Duration::from_micros(wait.max(0).unsigned_abs())).filter(|wait| *wait <= horizon))
     }
 
-    async fn reap(&self, max: usize) -> Result<Vec<(JobId, Kind)>, StoreError> {
+    async fn reap(&self, max: usize) -> Result<Vec<Reaped>, StoreError> {
         let gone = self.gone().await?;
         self.write(async move |tx| {
             let query = sqlx::query(
@@ -237,7 +237,7 @@ impl Keep for Sqlite {
                        sequence = j.sequence + 1
                   from fate
                  where j.id = fate.id and j.state = 'running'
-                returning id, kind, attempt, failure->>'code' as code,
+                returning id, kind, state, attempt, failure->>'code' as code,
                           case when state <> 'pending' then state
                                when failure->>'code' = $8->>'code' then 'retrying' else 'lost' end as event
                 ",
@@ -255,7 +255,7 @@ impl Keep for Sqlite {
             rows.iter()
                 .map(|row| {
                     let kind = Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?;
-                    Ok((JobId(row.try_get("id")?), kind))
+                    Ok(Reaped { job: JobId(row.try_get("id")?), kind, state: state(row.try_get("state")?)? })
                 })
                 .collect()
         })

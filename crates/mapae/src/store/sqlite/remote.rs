@@ -10,9 +10,8 @@ use super::run::refused;
 use super::{Sqlite, hex, limit};
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{BusinessKey, JobId, Kind, Lane, Owner};
-use crate::job::timestamp::Timestamp;
-use crate::store::contract::{Awaited, Beat, Puller, Remote, Rest, Scope, SettleError, StoreError};
-use crate::store::row::{as_micros, big, state, unreadable};
+use crate::store::contract::{Awaited, Beat, Puller, Remote, Scope, SettleError, StoreError};
+use crate::store::row::{as_micros, state, unreadable};
 
 #[async_trait]
 impl Remote for Sqlite {
@@ -155,46 +154,6 @@ impl Remote for Sqlite {
             Ok(())
         })
         .await
-    }
-
-    async fn rest(&self, kind: &Kind, length: Duration, code: &str) -> Result<(), StoreError> {
-        let (kind, code) = (kind.to_string(), code.to_owned());
-        self.write(async move |tx| {
-            let query = sqlx::query(
-                "
-                insert into rests (kind, until, code) values ($1, $4 + $2, $3)
-                on conflict (kind) do update set until = excluded.until, code = excluded.code
-                 where rests.until < excluded.until
-                ",
-            )
-            .bind(kind)
-            .bind(as_micros(length))
-            .bind(code)
-            .bind(tx.now);
-            tx.run(query).await?;
-            Ok(())
-        })
-        .await
-    }
-
-    async fn rests(&self) -> Result<Vec<Rest>, StoreError> {
-        let query = sqlx::query(concat!(
-            "select kind, code, until, until - ",
-            super::now!(),
-            " as left from rests where until > ",
-            super::now!(),
-            " order by kind",
-        ));
-        let mut rests = Vec::new();
-        for row in self.rows(query).await? {
-            rests.push(Rest {
-                kind: Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
-                until: Timestamp::from_micros(row.try_get("until")?),
-                left: Duration::from_micros(big(row.try_get("left")?)?),
-                code: row.try_get("code")?,
-            });
-        }
-        Ok(rests)
     }
 
     async fn awaited(

@@ -427,7 +427,7 @@ async fn end(tx: &mut Transaction<'_>, pointers: &[Pointer]) -> Result<HashMap<P
     for row in tx.rows(query).await? {
         let owner = Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?;
         let state = state(row.try_get("state")?)?;
-        let claim = if state == State::Cancelled { Claim::Cancelled } else { Claim::Finished(state) };
+        let claim = if state == State::Cancelled { Claim::Cancelled } else { Claim::Failed };
         ended.insert((JobId(row.try_get("id")?), owner), claim);
         told.push(Told {
             job: row.try_get("id")?,

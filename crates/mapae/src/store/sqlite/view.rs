@@ -17,8 +17,8 @@ use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::record::{Job, Output};
 use crate::job::timestamp::Timestamp;
 use crate::store::contract::{
-    EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Puller, Scope, Stats, StoreError, View,
-    WorkerReport, WorkerRow,
+    COUNT_MAX, EventFilter, Found, JobFilter, LANE_COUNT_MAX, LANES_MAX, LOOK_MAX, LaneStats, Page, Puller,
+    Scope, Stats, StoreError, View, WorkerReport, WorkerRow,
 };
 use crate::store::row::{as_like, as_micros, big, count, lane, state, unreadable};
 
@@ -250,54 +250,88 @@ impl View for Sqlite {
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let rows = self
-            .rows(sqlx::query(
-                "
-                select state, count(*) as jobs, count(*) filter (where assignee is null) as unassigned
-                  from jobs where not delete_asked group by state
-                ",
-            ))
-            .await?;
         let mut stats = Stats { states: State::ALL.map(|state| (state, 0)).to_vec(), ..Stats::default() };
-        for row in rows {
-            let found = state(row.try_get("state")?)?;
-            let jobs = big(row.try_get("jobs")?)?;
-            if found == State::Failed {
-                stats.dead_unassigned = big(row.try_get("unassigned")?)?;
-            }
+        // Each count ends at its bound and reads an index that has little else; what is deleted and not yet
+        // buried is taken off.
+        let query = sqlx::query(
+            "
+            select s.value as state,
+                   (case s.value
+                    when 'pending' then
+                         (select count(*) from (select 1 from jobs where state = 'pending' and hint = 0 limit $2))
+                       + (select count(*) from (select 1 from jobs where state = 'pending' and hint > 0 limit $2))
+                    when 'running' then (select count(*) from (select 1 from jobs where state = 'running' limit $2))
+                    else (select count(*) from (select 1 from jobs e
+                                                 where e.state in ('succeeded', 'failed', 'cancelled', 'stale')
+                                                   and e.state = s.value limit $2)) end)
+                   - (select count(*) from (select 1 from jobs d where d.delete_asked and d.state = s.value limit $2))
+                   as jobs
+              from json_each($1) s
+            ",
+        )
+        .bind(Json(State::ALL.map(State::as_str).to_vec()))
+        .bind(limit(COUNT_MAX));
+        for row in self.rows(query).await? {
+            let (found, jobs) = (state(row.try_get("state")?)?, row.try_get::<i64, _>("jobs")?);
+            let jobs = jobs.clamp(0, limit(COUNT_MAX)).unsigned_abs();
             stats.states.iter_mut().filter(|(state, _)| *state == found).for_each(|(_, count)| *count = jobs);
         }
         stats.dead =
             stats.states.iter().find(|(state, _)| *state == State::Failed).map_or(0, |(_, jobs)| *jobs);
-        // Only what lives is looked at, each state by its own index.
+        // Each lane is found by one look at each index.
         let query = sqlx::query(concat!(
             "
-            with clock (now) as materialized (select ",
+            with recursive clock (now) as materialized (select ",
             now!(),
-            "), live (lane, state, due_at) as (
-                select lane, state, due_at from jobs where state = 'pending' and hint = 0
+            "), unrung (lane) as (
+                select * from (select lane from jobs where state = 'pending' and hint = 0 order by lane limit 1)
                 union all
-                select lane, state, due_at from jobs where state = 'pending' and hint > 0
+                select (select j.lane from jobs j
+                         where j.state = 'pending' and j.hint = 0 and j.lane > l.lane order by j.lane limit 1)
+                  from unrung l where l.lane is not null
+                 limit $1
+            ), rung (lane) as (
+                select * from (select lane from jobs where state = 'pending' and hint > 0 order by lane limit 1)
                 union all
-                select lane, state, due_at from jobs where state = 'running'
+                select (select j.lane from jobs j
+                         where j.state = 'pending' and j.hint > 0 and j.lane > l.lane order by j.lane limit 1)
+                  from rung l where l.lane is not null
+                 limit $1
+            ), running (lane, jobs) as (
+                select lane, count(*) from (select lane from jobs where state = 'running' limit $3) group by lane
+            ), lanes (lane) as (
+                select lane from (select lane from unrung union select lane from rung union select lane from running)
+                 where lane is not null order by lane limit $1
             )
-            select lane, count(*) filter (where state = 'pending' and due_at <= now) as ready,
-                   count(*) filter (where state = 'pending' and due_at > now)        as scheduled,
-                   count(*) filter (where state = 'running')                         as running,
-                   now - min(due_at) filter (where state = 'pending' and due_at <= now) as oldest,
-                   exists (select 1 from pauses p where p.lane = live.lane)          as paused
-              from live, clock
-             group by lane
-             order by lane
+            select l.lane,
+                   (select count(*) from (select 1 from jobs j where j.lane = l.lane and j.state = 'pending'
+                                             and j.hint = 0 and j.due_at <= clock.now limit $2)) as due,
+                   (select count(*) from (select 1 from jobs j where j.lane = l.lane and j.state = 'pending'
+                                             and j.hint > 0 limit $2))                           as offered,
+                   (select count(*) from (select 1 from jobs j where j.lane = l.lane and j.state = 'pending'
+                                             and j.hint = 0 and j.due_at > clock.now limit $2))  as scheduled,
+                   coalesce((select r.jobs from running r where r.lane = l.lane), 0)             as running,
+                   clock.now - (select j.due_at from jobs j where j.lane = l.lane and j.state = 'pending' and j.hint = 0
+                                   and j.due_at <= clock.now order by j.due_at limit 1)           as oldest_due,
+                   clock.now - (select min(due_at) from (select j.due_at from jobs j where j.lane = l.lane
+                                   and j.state = 'pending' and j.hint > 0 order by j.turn limit $2)) as oldest_offered,
+                   exists (select 1 from pauses p where p.lane = l.lane)                          as paused
+              from lanes l, clock
+             order by l.lane
             ",
-        ));
+        ))
+        .bind(limit(LANES_MAX))
+        .bind(limit(LANE_COUNT_MAX))
+        .bind(limit(COUNT_MAX));
         for row in self.rows(query).await? {
+            let (due, offered): (i64, i64) = (row.try_get("due")?, row.try_get("offered")?);
+            let oldest: [Option<i64>; 2] = [row.try_get("oldest_due")?, row.try_get("oldest_offered")?];
             stats.lanes.push(LaneStats {
                 lane: lane(row.try_get("lane")?)?,
-                ready: big(row.try_get("ready")?)?,
+                ready: big((due + offered).min(limit(LANE_COUNT_MAX)))?,
                 scheduled: big(row.try_get("scheduled")?)?,
                 running: big(row.try_get("running")?)?,
-                oldest_ready: row.try_get::<Option<i64>, _>("oldest")?.map(micros),
+                oldest_ready: oldest.into_iter().flatten().max().map(micros),
                 paused: row.try_get("paused")?,
             });
         }
@@ -305,11 +339,17 @@ impl View for Sqlite {
             "
             select ",
             now!(),
-            " - (select min(finished_at) from jobs where state = 'failed') as dead_oldest,
-                   (select count(*) from events where not sent)            as outbox
+            " - (select min(finished_at) from jobs where state = 'failed')                    as dead_oldest,
+                   (select count(*) from (select 1 from jobs
+                                           where state = 'failed' and assignee is null and not delete_asked
+                                           order by finished_at limit $2))                    as unassigned,
+                   (select count(*) from (select 1 from events where not sent limit $1))      as outbox
             ",
-        ));
+        ))
+        .bind(limit(COUNT_MAX))
+        .bind(limit(LANE_COUNT_MAX));
         let row = one(self.row(query).await?)?;
+        stats.dead_unassigned = big(row.try_get("unassigned")?)?;
         stats.dead_oldest = row.try_get::<Option<i64>, _>("dead_oldest")?.map(micros);
         stats.outbox = big(row.try_get("outbox")?)?;
         Ok(stats)

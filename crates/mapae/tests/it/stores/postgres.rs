@@ -12,7 +12,7 @@ use super::Harness;
 use crate::site;
 
 /// Every column that holds a moment.
-pub(super) const MOMENTS: [(&str, &[&str]); 16] = [
+pub(super) const MOMENTS: [(&str, &[&str]); 15] = [
     ("jobs", &["created_at", "due_at", "deadline", "started_at", "finished_at", "leased_until", "ring_at"]),
     ("results", &["stored_at"]),
     ("checkpoints", &["at"]),
@@ -27,7 +27,6 @@ pub(super) const MOMENTS: [(&str, &[&str]); 16] = [
     ("schedules", &["next_at"]),
     ("ticks", &["at"]),
     ("pullers", &["started_at", "seen_at"]),
-    ("rests", &["until"]),
     ("keys", &["created_at", "expires_at", "revoked_at"]),
 ];
 

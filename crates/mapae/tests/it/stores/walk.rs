@@ -30,7 +30,7 @@ const KINDS: [&str; 2] = ["analyze", "notify"];
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// What walks have to meet between them: a walk that never comes by a situation proves nothing of it.
-const SIGHTS: [&str; 28] = [
+const SIGHTS: [&str; 29] = [
     "accept again",
     "accept refused",
     "beat lost",
@@ -39,6 +39,7 @@ const SIGHTS: [&str; 28] = [
     "cancel asked",
     "claim busy",
     "claim cancelled",
+    "claim failed",
     "claim finished",
     "claim foreign",
     "claim not due",

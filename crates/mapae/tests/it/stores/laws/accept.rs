@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use mapae::job::event::Position;
 use mapae::job::name::IdempotencyKey;
 use mapae::job::record::{FirstRing, NewJob};
+use mapae::job::unique::{Part, UniqueRule};
 use mapae::store::contract::{AcceptError, Accepted, EventFilter, JobFilter, Page, Retention, Scope};
 
 use super::quota;
@@ -75,6 +76,50 @@ async fn another_body_under_the_same_key_is_refused() {
         assert!(matches!(bench.store.accept(keyed(2)).await, Err(AcceptError::KeyReused)));
         let all = bench.store.jobs(&Scope::All, &JobFilter::default(), &Page { after: None, limit: 9 }).await;
         assert_eq!(all.unwrap().jobs.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_key_whose_job_is_gone_is_free_again() {
+    everywhere(async |bench| {
+        let key = IdempotencyKey::new("upload-7").unwrap();
+        let keyed = |body: u8| NewJob { idempotency: Some((key.clone(), [body; 32])), ..job() };
+        let known = async || bench.store.submission(&keyed(0).owner, &key).await.unwrap();
+        let first = bench.accept(keyed(1)).await;
+        assert_eq!(known().await, Some((first, [1; 32])));
+        assert_eq!(bench.store.submission(&owner("globex"), &key).await.unwrap(), None);
+
+        bench.store.delete(&Scope::All, first).await.unwrap();
+        assert_eq!(known().await, None, "deleted, not removed yet");
+        // Of several at once under the key that is free again one is made.
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let (store, job) = (bench.store.clone(), keyed(2));
+                tokio::spawn(async move { store.accept(job).await.unwrap() })
+            })
+            .collect();
+        let mut answers = Vec::new();
+        for task in tasks {
+            answers.push(task.await.unwrap());
+        }
+        let made: Vec<_> = answers.iter().filter(|answer| !answer.again).collect();
+        assert_eq!(made.len(), 1, "{answers:?}");
+        assert!(answers.iter().all(|answer| answer.id == made[0].id && answer.id != first), "{answers:?}");
+        let second = made[0].id;
+        assert_eq!(known().await, Some((second, [2; 32])));
+        let reused = bench.store.accept(keyed(1)).await;
+        assert!(matches!(reused, Err(AcceptError::KeyReused)), "{reused:?}");
+
+        bench.store.cancel(&Scope::All, second).await.unwrap();
+        bench.harness.pass(2 * LEASE).await;
+        let retention = Retention { finished: LEASE, failed: LEASE, memory: 99 * LEASE };
+        bench.store.prune(&retention, 1000).await.unwrap();
+        let rule = UniqueRule { by: vec![Part::Key], ..UniqueRule::by_params() };
+        let sole = NewJob { unique: rule.of(&keyed(3), Some("sole")), ..keyed(3) };
+        let third = bench.store.accept(sole.clone()).await.unwrap();
+        assert_eq!(third, Accepted { id: sole.id, again: false, duplicate: false }, "pruned");
+        assert_eq!(known().await, Some((third.id, [3; 32])));
     })
     .await;
 }

@@ -55,11 +55,7 @@ async fn a_heartbeat_with_a_token_that_is_not_the_rows_extends_nothing() {
             assert_eq!(beat(&mut *other, &[(id, token)], 100 * LEASE).await, [Beat::Lost]);
         }
         bench.harness.pass(LEASE).await;
-        assert_eq!(
-            bench.store.reap(10).await.unwrap(),
-            [(id, kind("analyze"))],
-            "it ends when it would have"
-        );
+        assert_eq!(bench.reaped().await, [(id, State::Pending)], "it ends when it would have");
         assert_eq!(lost(bench.settle(&second.lease, Verdict::Succeed).await), Some(State::Pending));
     })
     .await;
@@ -110,10 +106,10 @@ async fn a_crash_counts_one_attempt() {
         let crashed = held.job.holder.clone();
         drop(worker);
         let reaped = soon("its keeper notices", async || {
-            let reaped = bench.store.reap(10).await.unwrap();
+            let reaped = bench.reaped().await;
             (!reaped.is_empty()).then_some(reaped)
         });
-        assert_eq!(reaped.await, [(id, kind("analyze"))]);
+        assert_eq!(reaped.await, [(id, State::Pending)]);
         assert!(bench.store.reap(10).await.unwrap().is_empty());
 
         let found = bench.store.job(&Scope::All, id).await.unwrap().unwrap();
@@ -199,6 +195,7 @@ async fn a_poison_job_fails_after_its_budget() {
             bench.claim(worker.holder(), id).await;
             bench.harness.pass(LEASE).await;
         }
+        assert_eq!(bench.try_claim(worker.holder(), id).await, Claim::Failed);
         assert_eq!(bench.try_claim(worker.holder(), id).await, Claim::Finished(State::Failed));
         let found = bench.store.job(&Scope::All, id).await.unwrap().unwrap();
         assert_eq!((found.attempt, found.failure.unwrap().code.as_str()), (3, "worker-lost"));
@@ -292,7 +289,7 @@ async fn a_job_past_its_deadline_fails_without_running() {
         assert_eq!(bench.store.expire(10).await.unwrap(), 0);
         bench.harness.pass(LEASE).await;
         let worker = bench.join("w").await;
-        assert_eq!(bench.try_claim(worker.holder(), claimed).await, Claim::Finished(State::Failed));
+        assert_eq!(bench.try_claim(worker.holder(), claimed).await, Claim::Failed);
         assert_eq!(bench.store.expire(10).await.unwrap(), 1);
         for id in [expired, claimed] {
             let found = bench.store.job(&Scope::All, id).await.unwrap().unwrap();

@@ -81,7 +81,7 @@ async fn a_job_cancelled_while_its_worker_was_lost_does_not_run_again() {
         }
         bench.harness.pass(LEASE).await;
         assert_eq!(bench.try_claim(worker.holder(), claimed).await, Claim::Cancelled);
-        assert_eq!(bench.store.reap(10).await.unwrap(), [(reaped, kind("analyze"))]);
+        assert_eq!(bench.reaped().await, [(reaped, State::Cancelled)]);
         for id in [reaped, claimed] {
             assert_eq!(bench.try_claim(worker.holder(), id).await, Claim::Finished(State::Cancelled));
         }

@@ -57,7 +57,7 @@ async fn a_service_that_tells_no_end_in_time_has_failed_an_attempt() {
         let first = bench.claim(worker.holder(), id).await;
         bench.store.lend(&first.lease, LEASE).await.unwrap();
         bench.harness.pass(LEASE).await;
-        assert_eq!(bench.store.reap(10).await.unwrap(), [(id, kind("analyze"))]);
+        assert_eq!(bench.reaped().await, [(id, State::Pending)]);
         let found = bench.store.job(&Scope::All, id).await.unwrap().unwrap();
         let failure = found.failure.expect("why is told");
         assert_eq!((failure.code.as_str(), failure.attempt), ("completion-overdue", 1));
@@ -122,8 +122,8 @@ async fn a_client_renews_what_it_pulled_and_nothing_else() {
         let renewed = |cancel_asked| Beat::Renewed { cancel_asked };
         assert_eq!(beats, [renewed(true), Beat::Lost, renewed(false)]);
         bench.harness.pass(2 * LEASE).await;
-        let reaped = bench.store.reap(10).await.unwrap();
-        assert_eq!(reaped, [(lent.lease.job, kind("analyze"))], "a service's deadline stands");
+        let reaped = bench.reaped().await;
+        assert_eq!(reaped, [(lent.lease.job, State::Pending)], "a service's deadline stands");
         bench.harness.pass(4 * LEASE).await;
         assert_eq!(
             bench.store.reap(10).await.unwrap().len(),
@@ -216,23 +216,6 @@ async fn a_client_is_seen_among_the_workers_while_it_asks() {
         assert!(seen.iter().all(|row| row.holder.name == "pull:c" && row.kinds == [kind("analyze")]));
         bench.harness.pass(Puller::SEEN).await;
         assert_eq!(bench.store.workers().await.unwrap(), []);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_kind_rests_as_long_as_was_ever_asked_for() {
-    everywhere(async |bench| {
-        bench.store.rest(&kind("analyze"), 2 * LEASE, "service-failed").await.unwrap();
-        bench.store.rest(&kind("analyze"), LEASE, "service-busy").await.unwrap();
-        let resting = bench.store.rests().await.unwrap();
-        let [rest] = &resting[..] else { panic!("{resting:?}") };
-        assert_eq!((&rest.kind, rest.code.as_str()), (&kind("analyze"), "service-failed"));
-        assert!(rest.left > LEASE && rest.left <= 2 * LEASE && rest.until > bench.store.now().await.unwrap());
-        bench.harness.pass(2 * LEASE).await;
-        assert_eq!(bench.store.rests().await.unwrap(), []);
-        bench.store.rest(&kind("analyze"), LEASE, "service-busy").await.unwrap();
-        assert_eq!(bench.store.rests().await.unwrap()[0].code, "service-busy");
     })
     .await;
 }

@@ -132,6 +132,7 @@ impl Known {
 enum Answer {
     Run,
     Finished(State),
+    Failed,
     NotDue(Timestamp),
     Busy(Timestamp),
     Paused,

@@ -59,7 +59,7 @@ impl Walk<'_> {
                 vec![match known.life.state() {
                     State::Running => Answer::Run,
                     State::Cancelled => Answer::Cancelled,
-                    ended => Answer::Finished(ended),
+                    _ => Answer::Failed,
                 }]
             }
         }
@@ -113,6 +113,7 @@ impl Walk<'_> {
                 Claim::Paused => expected.contains(&Answer::Paused),
                 // Nothing is limited on a walk.
                 Claim::Waits(_) => false,
+                Claim::Failed => expected.contains(&Answer::Failed),
                 Claim::Cancelled => expected.contains(&Answer::Cancelled),
                 Claim::Stale => expected.contains(&Answer::Stale),
                 Claim::Foreign => expected.contains(&Answer::Foreign),
@@ -124,6 +125,7 @@ impl Walk<'_> {
                 Claim::Finished(_) => "claim finished",
                 Claim::Paused => "claim paused",
                 Claim::Waits(_) => "claim waits",
+                Claim::Failed => "claim failed",
                 Claim::Cancelled => "claim cancelled",
                 Claim::Stale => "claim stale",
                 Claim::Foreign => "claim foreign",

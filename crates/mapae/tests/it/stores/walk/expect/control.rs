@@ -12,7 +12,9 @@ impl Walk<'_> {
     fn first_submission(&self, job: &NewJob) -> Option<&Known> {
         let (key, _) = job.idempotency.as_ref()?;
         self.jobs.iter().find(|known| {
-            known.new.owner == job.owner
+            let there = !known.gone && !known.life.delete_asked;
+            there
+                && known.new.owner == job.owner
                 && known.new.idempotency.as_ref().is_some_and(|(first, _)| first == key)
         })
     }
@@ -113,7 +115,9 @@ impl Walk<'_> {
     pub(in crate::stores::walk) async fn expect_delete(&mut self, known: usize, scope: &Scope) {
         let answer = self.store.delete(scope, self.jobs[known].new.id).await;
         self.log.push(format!("delete job {known} as {scope:?} => {answer:?}"));
+        let pending = self.jobs[known].life.state() == State::Pending;
         let expected = self.control(known, scope, &Step::Delete);
+        let answer = answer.map(|cancelled| assert_eq!(cancelled, pending));
         self.assert_control(known, answer.map(|()| None), expected).await;
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Lane};
 use mapae::job::{State, Status, Step};
-use mapae::store::contract::{DOUBLINGS_MAX, Retention, RingPlan};
+use mapae::store::contract::{DOUBLINGS_MAX, Reaped, Retention, RingPlan};
 
 use super::Known;
 use crate::stores::soon;
@@ -112,7 +112,7 @@ impl Walk<'_> {
         let all = self.jobs.iter().enumerate();
         let expected: BTreeSet<usize> =
             all.filter(|(_, known)| !known.gone && over(known)).map(|(place, _)| place).collect();
-        let mut reaped = BTreeSet::new();
+        let (mut reaped, mut states) = (BTreeSet::new(), Vec::new());
         loop {
             // A store may take a moment to see that a worker is gone.
             let some = soon("the keeper notices", async || {
@@ -120,9 +120,10 @@ impl Walk<'_> {
                 (!some.is_empty() || reaped.len() == expected.len()).then_some(some)
             })
             .await;
-            for (job, kind) in some {
+            for Reaped { job, kind, state } in some {
                 let place = self.known(job);
                 assert_eq!(kind, self.jobs[place].new.kind);
+                states.push((place, state));
                 assert!(expected.contains(&place), "job {place} was not lost");
                 assert!(reaped.insert(place), "job {place} was reaped twice");
             }
@@ -147,6 +148,7 @@ impl Walk<'_> {
                 false => backoff.wait_after_loss(known.life.attempt, 1.0),
             };
             known.take(&Step::Reap { gone: true, delay: longest }, now).unwrap();
+            assert!(states.contains(&(place, known.life.state())), "job {place}: {states:?}");
             waits |= known.life.state() == State::Pending && !longest.is_zero();
             self.look_at(place).await;
         }
