@@ -29,7 +29,7 @@ pub(super) struct Feed {
 pub(super) struct Page {
     /// All that stand at or before it were read before.
     pub after: Position,
-    /// The last of them.
+    /// Where the last of them stands.
     pub to: Position,
     pub events: Vec<Event>,
 }
@@ -81,11 +81,13 @@ impl Page {
     }
 }
 
-/// What has come after `after`, from now on where there is none.
+/// What has come after `after`. Where nobody followed until now that is not known: an empty page says from where on
+/// it is, so that whoever has read less looks for himself.
 async fn read(store: &dyn Store, after: &mut Option<Position>) -> Result<Option<Page>, StoreError> {
     let Some(from) = *after else {
-        *after = Some(store.last_position().await?);
-        return Ok(None);
+        let from = store.last_position().await?;
+        *after = Some(from);
+        return Ok(Some(Page { after: from, to: from, events: Vec::new() }));
     };
     let filter = EventFilter { job: None, after: from };
     let events = store.events(&Scope::All, &filter, BATCH).await?;

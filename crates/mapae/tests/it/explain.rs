@@ -60,6 +60,7 @@ pub(crate) async fn everything(store: &dyn Store) {
     let mut keyed = job();
     keyed.idempotency = Some((IdempotencyKey::new("k").unwrap(), [0; 32]));
     store.accept(keyed.clone()).await.unwrap();
+    assert!(store.submission(&owner(), &IdempotencyKey::new("k").unwrap()).await.unwrap().is_some());
     store.accept(NewJob { id: JobId::new(), ..keyed }).await.unwrap();
     let join = Join { name: "w".into(), strict: true, kinds: vec![job().kind], slots: 4 };
     let mut member = store.join(&join).await.unwrap();
