@@ -3,11 +3,13 @@
 //! Sources: Hancom's published description of the format ("한글 문서 파일 형식 5.0" and "배포용 문서").
 //!
 //! - `container`: the streams, unpacked, and out of the wrapping of a distribution document
+//! - `password`: streams that one protects
 //! - `record`: a stream of records to a tree
 //! - `text`: the characters of a paragraph and what is anchored in them
 //! - here: the tree of a section to paragraphs, headings, tables
 
 mod container;
+mod password;
 mod record;
 mod text;
 

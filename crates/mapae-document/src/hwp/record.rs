@@ -5,6 +5,7 @@ use crate::error::{DocumentError, Excess};
 /// Tags of records that are looked at.
 pub(super) mod tag {
     const BEGIN: u16 = 0x10;
+    pub(crate) const DOCUMENT_PROPERTIES: u16 = BEGIN;
     pub(crate) const PARA_SHAPE: u16 = BEGIN + 9;
     pub(crate) const DISTRIBUTION: u16 = BEGIN + 12;
     pub(crate) const PARA_HEADER: u16 = BEGIN + 50;

@@ -96,12 +96,21 @@ async fn a_document_for_distribution_reads_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_password_is_asked_for_and_its_scheme_named_unknown() {
-    let protected = Hwp { properties: 3, ..hwp() }.bytes();
+async fn a_password_opens_what_it_protects() {
+    // The stream of shapes begins with what tells a right password from a wrong one.
+    let shapes = [record(16, 0, &[0; 26]), shapes()].concat();
+    let protected = Hwp { properties: 3, shapes, ..hwp() }.bytes();
+    let open = |bytes: &[u8], password: &str| {
+        let (sealed, request) = (file(bytes), Request { password: Some(password.into()), ..named("a.hwp") });
+        async move { reader().parse(sealed, request, &patient()).await }
+    };
     assert_eq!(read("a.hwp", &protected).await.unwrap_err(), DocumentError::Encrypted);
-    let request = Request { password: Some("123456".into()), ..named("a.hwp") };
-    let with = reader().parse(file(&protected), request, &patient()).await;
-    assert_eq!(with.unwrap_err(), DocumentError::EncryptionUnsupported);
+    assert_eq!(open(&protected, "12345").await.unwrap_err(), DocumentError::PasswordWrong);
+    assert_eq!(open(&protected, "123456").await.unwrap().text, TEXT);
+    // Another way of encrypting.
+    let header = [&Hwp::header(2)[..44], &[1, 0, 0, 0], &[0; 208]].concat();
+    let other = crate::make::compound(&[("/FileHeader", &header)]);
+    assert_eq!(open(&other, "123456").await.unwrap_err(), DocumentError::EncryptionUnsupported);
 }
 
 #[tokio::test]
