@@ -90,6 +90,31 @@ async fn words_headings_and_tables_come_in_order() {
 }
 
 #[tokio::test]
+async fn numbers_that_the_program_sets_are_told() {
+    let level = |form: u32, template: &str| {
+        let template: Vec<u8> = words(template).iter().flat_map(|unit| unit.to_le_bytes()).collect();
+        let length = (template.len() / 2) as u16;
+        [&(0xc | form << 5).to_le_bytes()[..], &[0; 8], &length.to_le_bytes(), &template].concat()
+    };
+    let mut list = [level(0, "^1."), level(8, "^2)")].concat();
+    list.extend((2..7).flat_map(|_| level(0, "")));
+    list.extend([0, 0]);
+    list.extend([5u32, 1, 1, 1, 1, 1, 1].iter().flat_map(|start| start.to_le_bytes()));
+    let numbered = |level: u32| {
+        let mut shape = vec![0; 34];
+        shape[..4].copy_from_slice(&(2 << 23 | level << 25).to_le_bytes());
+        shape[30] = 1;
+        record(25, 0, &shape)
+    };
+    let shapes = [record(23, 0, &list), record(25, 0, &[0; 34]), numbered(0), numbered(1)].concat();
+    let told = [(1, "하나"), (2, "속"), (2, "속"), (0, "글"), (1, "둘"), (2, "속")];
+    let body: Vec<u8> =
+        told.iter().flat_map(|(shape, text)| paragraph(0, *shape, &words(text), &[])).collect();
+    let document = read("a.hwp", &Hwp { properties: 1, shapes, body }.bytes()).await.unwrap();
+    assert_eq!(document.text, "5. 하나\n가) 속\n나) 속\n글\n6. 둘\n가) 속");
+}
+
+#[tokio::test]
 async fn a_document_for_distribution_reads_like_any_other() {
     let document = read("a.hwp", &Hwp { properties: 5, ..hwp() }.bytes()).await.unwrap();
     assert_eq!((document.text.as_str(), document.warnings.len()), (TEXT, 0));
