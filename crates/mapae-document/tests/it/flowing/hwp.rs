@@ -132,6 +132,10 @@ async fn a_password_opens_what_it_protects() {
     assert_eq!(read("a.hwp", &protected).await.unwrap_err(), DocumentError::Encrypted);
     assert_eq!(open(&protected, "12345").await.unwrap_err(), DocumentError::PasswordWrong);
     assert_eq!(open(&protected, "123456").await.unwrap().text, TEXT);
+    // What is not packed comes out as something under any password.
+    let plain = Hwp { properties: 2, shapes: record(16, 0, &[0; 26]), body: body() }.bytes();
+    assert_eq!(open(&plain, "12345").await.unwrap_err(), DocumentError::PasswordWrong);
+    assert!(open(&plain, "123456").await.unwrap().text.starts_with("개요"));
     // Another way of encrypting.
     let header = [&Hwp::header(2)[..44], &[1, 0, 0, 0], &[0; 208]].concat();
     let other = crate::make::compound(&[("/FileHeader", &header)]);
