@@ -2,6 +2,7 @@
 //!
 //! The folder holds what is there of: `spreadsheets/` with `expected/` and `index.tsv` (passwords),
 //! `korean-pdf/` with `truth.json`, `pdf-robustness/` with `index.tsv`, `icdar2013/` with `*-str.xml`, `hwp/`, `hwpx/` with `expected/`.
+//! `SCORE_ONLY=hangul` or `sheets` measures that part alone; `SCORE_VERBOSE` lists every file.
 //! Tables are compared with `*-str.xml` as well. A figure for what is there is printed on a line; what is missing below a full score is listed under it.
 
 #[path = "score/hangul.rs"]

@@ -98,6 +98,7 @@ pub fn detect(name: &str, declared: Option<&str>, data: &[u8]) -> Result<Kind, D
         (Found::Kind(_), _) => Err(DocumentError::Mismatch),
         (Found::Text, Claim::Kind(said)) if said.is_text() => Ok(said),
         (Found::Text, Claim::Kind(_)) => Err(damaged_or_mismatch(data)),
+        (Found::Text, Claim::Nothing) if begins_as_html(data) => Ok(Kind::Html),
         (Found::Text, Claim::Other | Claim::Nothing) => Err(DocumentError::Unsupported),
         (
             Found::Protected,
@@ -127,6 +128,12 @@ pub fn detect(name: &str, declared: Option<&str>, data: &[u8]) -> Result<Kind, D
 fn damaged_or_mismatch(data: &[u8]) -> DocumentError {
     let start = data.trim_ascii_start();
     if start.starts_with(b"<") { DocumentError::Mismatch } else { DocumentError::Damaged }
+}
+
+fn begins_as_html(data: &[u8]) -> bool {
+    let start = data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data).trim_ascii_start();
+    let begins = |with: &[u8]| start.get(..with.len()).is_some_and(|s| s.eq_ignore_ascii_case(with));
+    begins(b"<!doctype html") || begins(b"<html")
 }
 
 fn claim_of_name(name: &str) -> Claim {

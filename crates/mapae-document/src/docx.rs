@@ -4,13 +4,17 @@
 //! was deleted with changes tracked and instructions of fields are no text; what stands twice for old and new
 //! programs is read once.
 
+mod numbering;
+
 use std::collections::HashMap;
 
 use crate::archive::Package;
 use crate::error::DocumentError;
+use crate::flow::number::numbered;
 use crate::flow::{Flow, Place, TableInfo};
 use crate::limits::Limits;
 use crate::xml::{Element, Tree, text_of};
+use numbering::Lists;
 
 pub(crate) fn read(data: &[u8], limits: &Limits, flow: &mut Flow) -> Result<(), DocumentError> {
     let mut package = Package::open(data, limits)?;
@@ -21,8 +25,8 @@ pub(crate) fn read(data: &[u8], limits: &Limits, flow: &mut Flow) -> Result<(), 
     });
     let body = text_of(body.ok_or(DocumentError::Damaged)?);
     let mut part = |name: &str| package.part(name).map(text_of).unwrap_or_default();
-    let (styles, footnotes, endnotes) =
-        (part("word/styles.xml"), part("word/footnotes.xml"), part("word/endnotes.xml"));
+    let (styles, numbering) = (part("word/styles.xml"), part("word/numbering.xml"));
+    let (footnotes, endnotes) = (part("word/footnotes.xml"), part("word/endnotes.xml"));
     let mut edges = |kind: &str| -> Vec<String> {
         let names = package.numbered(&format!("word/{kind}"), ".xml");
         names.iter().filter_map(|name| package.part(name)).map(text_of).collect()
@@ -30,9 +34,11 @@ pub(crate) fn read(data: &[u8], limits: &Limits, flow: &mut Flow) -> Result<(), 
     let (headers, footers) = (edges("header"), edges("footer"));
 
     let (footnotes, endnotes) = (Tree::parse(&footnotes)?, Tree::parse(&endnotes)?);
+    let styles = Tree::parse(&styles)?;
     let mut reader = Reader {
         flow,
-        levels: levels(&Tree::parse(&styles)?),
+        levels: levels(&styles),
+        lists: Lists::of(&Tree::parse(&numbering)?, &styles),
         footnotes: notes(&footnotes),
         endnotes: notes(&endnotes),
     };
@@ -79,6 +85,7 @@ fn notes<'t, 'x>(tree: &'t Tree<'x>) -> Notes<'t, 'x> {
 struct Reader<'f, 't, 'x> {
     flow: &'f mut Flow,
     levels: HashMap<String, u8>,
+    lists: Lists,
     footnotes: Notes<'t, 'x>,
     endnotes: Notes<'t, 'x>,
 }
@@ -124,9 +131,10 @@ impl<'t, 'x> Reader<'_, 't, 'x> {
         let properties = p.child("pPr");
         let outlined = properties.and_then(|p| p.child("outlineLvl")?.number("val")).map(|level| level + 1);
         let styled = properties.and_then(|p| self.levels.get(&p.child("pStyle")?.attribute("val")?).copied());
+        let text = numbered(self.lists.next(properties), &paragraph.text);
         match outlined.map(|level| level.min(10) as u8).filter(|level| *level <= 9).or(styled) {
-            Some(level) => self.flow.heading(level, &paragraph.text)?,
-            None => self.flow.paragraph(&paragraph.text)?,
+            Some(level) => self.flow.heading(level, &text)?,
+            None => self.flow.paragraph(&text)?,
         }
         for inner in &paragraph.boxes {
             self.blocks(inner)?;

@@ -10,6 +10,7 @@
 //! ```
 
 mod grid;
+pub(crate) mod number;
 
 use crate::document::{Heading, Table, Warning};
 use crate::error::{DocumentError, Excess};

@@ -64,8 +64,7 @@ impl Handler for Analyze {
         document.stages = vec![stage("convert", ctx, begun)];
 
         let begun = Instant::now();
-        // Slides come with their tables.
-        let has_pages = document.pages.is_some() && document.tables.is_none();
+        let has_pages = pages_without_tables(&document);
         let tables: Option<PageTables> = ctx
             .stage("tables", || async {
                 if has_pages { self.tables(ctx, password).await.map(Some) } else { Ok(None) }
@@ -154,6 +153,11 @@ impl Analyze {
     }
 }
 
+/// Whether tables are still to be looked for: slides come with theirs.
+fn pages_without_tables(document: &Document) -> bool {
+    document.pages.is_some() && document.tables.is_none()
+}
+
 /// How long a stage took, in the attempt that did it.
 fn stage(name: &str, ctx: &Context, begun: Instant) -> Stage {
     let earlier = ctx.done().iter().find(|checkpoint| checkpoint.stage == name);
@@ -164,4 +168,23 @@ fn stage(name: &str, ctx: &Context, begun: Instant) -> Stage {
 fn failure(error: DocumentError, language: Language) -> Failure {
     let (code, message) = (error.code(), error.message(language));
     if error.is_terminal() { Failure::terminal(code, message) } else { Failure::retryable(code, message) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_came_with_the_pages_are_not_looked_for_again() {
+        let document = |pages: &str, tables: &str| -> Document {
+            let source = r#"{"name":"a","bytes":1,"sha256":"","media_type":""}"#;
+            let json = format!(
+                r#"{{"format":"mapae-document/1","source":{source},"pages":{pages},"tables":{tables},"text":"","warnings":[],"stages":[]}}"#
+            );
+            serde_json::from_str(&json).expect("a document")
+        };
+        assert!(pages_without_tables(&document("[]", "null")), "a PDF");
+        assert!(!pages_without_tables(&document("[]", "[]")), "slides");
+        assert!(!pages_without_tables(&document("null", "[]")), "a sheet");
+    }
 }

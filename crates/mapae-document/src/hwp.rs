@@ -3,15 +3,18 @@
 //! Sources: Hancom's published description of the format ("한글 문서 파일 형식 5.0" and "배포용 문서").
 //!
 //! - `container`: the streams, unpacked, and out of the wrapping of a distribution document
+//! - `password`: streams that one protects
 //! - `record`: a stream of records to a tree
 //! - `text`: the characters of a paragraph and what is anchored in them
 //! - here: the tree of a section to paragraphs, headings, tables
 
 mod container;
+mod password;
 mod record;
 mod text;
 
 use crate::error::DocumentError;
+use crate::flow::number::{Level, Numbers, numbered};
 use crate::flow::{Flow, Place, TableInfo};
 use crate::limits::Limits;
 use container::Container;
@@ -31,8 +34,8 @@ pub(crate) fn read(
     let mut container = Container::open(data, password, limits)?;
     // A file without what its shapes are called still has its text.
     let shapes = container.stream("/DocInfo").unwrap_or_default();
-    let levels = Records::parse(&shapes).map(|records| levels(&records)).unwrap_or_default();
-    let mut body = Body { levels, flow, spare: Vec::new() };
+    let (heads, numbers) = Records::parse(&shapes).map(|r| (heads(&r), lists(&r))).unwrap_or_default();
+    let mut body = Body { heads, numbers, outline: 0, flow, spare: Vec::new() };
     let sections = container.sections();
     if sections.is_empty() {
         return Err(DocumentError::Damaged);
@@ -56,18 +59,57 @@ pub(crate) fn read(
     Ok(())
 }
 
-/// The level of the heading that a shape of paragraph makes, 0 for none: those numbered as an outline.
-fn levels(records: &Records<'_>) -> Vec<u8> {
+/// What a shape of paragraph sets before it, and on which level from 0.
+#[derive(Clone, Copy)]
+enum Head {
+    None,
+    /// A number of the section's outline: the paragraph is a heading.
+    Outline(u8),
+    /// A number of a list.
+    Number(u32, u8),
+}
+
+fn heads(records: &Records<'_>) -> Vec<Head> {
     let shapes = records.all().filter(|record| record.tag() == tag::PARA_SHAPE);
-    let level = |shape: Record<'_, '_>| {
+    let head = |shape: Record<'_, '_>| {
         let properties = shape.double_word(0).unwrap_or(0);
-        if properties >> 23 & 3 == 1 { (properties >> 25 & 7) as u8 + 1 } else { 0 }
+        let level = (properties >> 25 & 7) as u8;
+        match properties >> 23 & 3 {
+            1 => Head::Outline(level),
+            2 => Head::Number(shape.word(30).unwrap_or(0).into(), level),
+            _ => Head::None,
+        }
     };
-    shapes.map(level).collect()
+    shapes.map(head).collect()
+}
+
+/// Levels that every list has.
+const LEVELS: usize = 7;
+
+/// How lists are numbered, counted from 1. For each level there are twelve bytes, whose bits 5 to 8 are the form, and a
+/// template; then come where the list and where each level starts.
+fn lists(records: &Records<'_>) -> Numbers {
+    let mut numbers = Numbers::default();
+    for (list, id) in records.all().filter(|record| record.tag() == tag::NUMBERING).zip(1..) {
+        let (mut at, mut levels) = (0, Vec::new());
+        for _ in 0..LEVELS {
+            let (Some(properties), Some(length)) = (list.double_word(at), list.word(at + 12)) else { break };
+            levels.push(Level { start: 1, form: properties >> 5 & 0xf, template: list.text(at + 12) });
+            at += 14 + 2 * usize::from(length);
+        }
+        for (level, number) in levels.iter_mut().zip(0..) {
+            level.start = list.double_word(at + 2 + 4 * number).unwrap_or(1);
+        }
+        numbers.define(id, levels);
+    }
+    numbers
 }
 
 struct Body<'f> {
-    levels: Vec<u8>,
+    heads: Vec<Head>,
+    numbers: Numbers,
+    /// The list that numbers the section's headings.
+    outline: u32,
     flow: &'f mut Flow,
     /// Descriptions of objects and names of bookmarks.
     spare: Vec<String>,
@@ -116,9 +158,16 @@ impl Body<'_> {
         after.extend(controls);
         before.into_iter().try_for_each(|control| self.control(control))?;
         let shape = paragraph.word(8).unwrap_or(0);
-        match self.levels.get(usize::from(shape)) {
-            Some(level) if *level > 0 => self.flow.heading(*level, &line)?,
-            _ => self.flow.paragraph(&line)?,
+        match self.heads.get(usize::from(shape)).copied().unwrap_or(Head::None) {
+            Head::Outline(level) => {
+                let number = self.numbers.next(self.outline, level.into());
+                self.flow.heading(level + 1, &numbered(number, &line))?;
+            }
+            Head::Number(list, level) => {
+                let number = self.numbers.next(list, level.into());
+                self.flow.paragraph(&numbered(number, &line))?;
+            }
+            Head::None => self.flow.paragraph(&line)?,
         }
         after.into_iter().try_for_each(|control| self.control(control))
     }
@@ -126,6 +175,10 @@ impl Body<'_> {
     fn control(&mut self, control: Record<'_, '_>) -> Result<(), DocumentError> {
         match control.id() {
             b"tbl " => self.table(control),
+            b"secd" => {
+                self.outline = control.word(18).unwrap_or(0).into();
+                self.all(control.children())
+            }
             // What somebody hid from those who read the document.
             b"tcmt" => Ok(()),
             b"bokm" => {

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use crate::archive::Package;
 use crate::decrypt::odf::Encryption;
 use crate::error::DocumentError;
+use crate::flow::number::{self, Level, Numbers, numbered};
 use crate::flow::{Flow, Place, TableInfo};
 use crate::limits::Limits;
 use crate::xml::{Child, Element, Tree, text_of};
@@ -37,7 +38,8 @@ pub(crate) fn read(
         sections = package.names().into_iter().filter(is_section).collect();
     }
     let header = part(&mut package, "Contents/header.xml")?.unwrap_or_default();
-    let headings = Tree::parse(&header).map(|tree| levels(&tree)).unwrap_or_default();
+    let (shapes, mut numbers) =
+        Tree::parse(&header).map(|tree| (shapes(&tree), lists(&tree))).unwrap_or_default();
     let mut read = 0;
     for name in sections {
         let Some(xml) = part(&mut package, &name)? else { continue };
@@ -50,24 +52,61 @@ pub(crate) fn read(
                 "A part of the document breaks off; what comes before the break was read.",
             );
         }
-        Section { headings: &headings, flow }.paragraphs(&root)?;
+        let outline = root.descendant("secPr").and_then(|section| section.number("outlineShapeIDRef"));
+        let numbers = &mut numbers;
+        Section { shapes: &shapes, numbers, outline: outline.unwrap_or(0), flow }.paragraphs(&root)?;
     }
     if read == 0 { Err(DocumentError::Damaged) } else { Ok(()) }
 }
 
-/// Which shapes of paragraphs are headings, and of which level: those numbered as an outline.
-fn levels(header: &Tree<'_>) -> HashMap<String, u8> {
+/// What a shape of paragraph sets before it.
+#[derive(Clone, Copy)]
+enum Head {
+    /// A number of the section's outline: the paragraph is a heading.
+    Outline { level: u8 },
+    /// A number of a list.
+    Number { list: u32, level: u8 },
+}
+
+/// The shapes of paragraphs that have a number.
+fn shapes(header: &Tree<'_>) -> HashMap<String, Head> {
     let shapes = header.root().into_iter().flat_map(|root| root.descendants());
     let of_shape = |shape: Element<'_, '_>| {
-        let heading =
-            shape.descendant("heading").filter(|h| h.attribute("type").as_deref() == Some("OUTLINE"))?;
-        Some((shape.attribute("id")?, heading.number("level").unwrap_or(0).min(8) as u8 + 1))
+        let heading = shape.descendant("heading")?;
+        let level = heading.number("level").unwrap_or(0).min(8) as u8;
+        let head = match heading.attribute("type")?.as_str() {
+            "OUTLINE" => Head::Outline { level },
+            "NUMBER" => Head::Number { list: heading.number("idRef")?, level },
+            _ => return None,
+        };
+        Some((shape.attribute("id")?, head))
     };
     shapes.filter(|element| element.name() == "paraPr").filter_map(of_shape).collect()
 }
 
+/// How lists are numbered.
+fn lists(header: &Tree<'_>) -> Numbers {
+    let mut numbers = Numbers::default();
+    let all = header.root().into_iter().flat_map(|root| root.descendants());
+    for list in all.filter(|element| element.name() == "numbering") {
+        let levels = list.elements().filter(|element| element.name() == "paraHead");
+        let level = |head: Element<'_, '_>| Level {
+            start: head.number("start").unwrap_or(1),
+            form: number::form(&head.attribute("numFormat").unwrap_or_default()),
+            template: head.text(),
+        };
+        if let Some(id) = list.number("id") {
+            numbers.define(id, levels.map(level).collect());
+        }
+    }
+    numbers
+}
+
 struct Section<'f> {
-    headings: &'f HashMap<String, u8>,
+    shapes: &'f HashMap<String, Head>,
+    numbers: &'f mut Numbers,
+    /// The list that numbers the section's headings.
+    outline: u32,
     flow: &'f mut Flow,
 }
 
@@ -96,9 +135,17 @@ impl Section<'_> {
         for object in &paragraph.before {
             self.object(object)?;
         }
-        match p.attribute("paraPrIDRef").and_then(|id| self.headings.get(&id).copied()) {
-            Some(level) => self.flow.heading(level, &paragraph.text)?,
-            None => self.flow.paragraph(&paragraph.text)?,
+        let text = &paragraph.text;
+        match p.attribute("paraPrIDRef").and_then(|id| self.shapes.get(&id).copied()) {
+            Some(Head::Outline { level }) => {
+                let number = self.numbers.next(self.outline, level.into());
+                self.flow.heading(level + 1, &numbered(number, text))?;
+            }
+            Some(Head::Number { list, level }) => {
+                let number = self.numbers.next(list, level.into());
+                self.flow.paragraph(&numbered(number, text))?;
+            }
+            None => self.flow.paragraph(text)?,
         }
         paragraph.after.iter().try_for_each(|object| self.object(object))
     }

@@ -2,7 +2,7 @@
 //!
 //! A distribution document (one that may be read and not edited) keeps its sections under another name, each
 //! encrypted under a key that stands in the stream itself, hidden by a published generator of random numbers: that is
-//! no secret, so it is read like any other. One with a password is not.
+//! no secret, so it is read like any other.
 
 use std::io::{Cursor, Read};
 
@@ -10,6 +10,7 @@ use aes::cipher::{BlockCipherDecrypt, KeyInit};
 use flate2::read::DeflateDecoder;
 
 use super::MAGIC_5;
+use super::password::Key;
 use super::record::{self, tag};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
@@ -20,12 +21,15 @@ const PASSWORD: u32 = 1 << 1;
 const DISTRIBUTION: u32 = 1 << 2;
 /// Rights of a server or of a certificate.
 const RIGHTS: u32 = 1 << 4 | 1 << 8 | 1 << 10;
+/// The one way of encrypting that is known.
+const ENCRYPTION: u8 = 4;
 /// The record that hides the key of a section has this many bytes.
 const KEY_BYTES: usize = 256;
 
 pub(super) struct Container<'d> {
     file: cfb::CompoundFile<Cursor<&'d [u8]>>,
     properties: u32,
+    key: Option<Key>,
     part_bytes: u64,
     left: u64,
     cut: bool,
@@ -46,15 +50,33 @@ impl<'d> Container<'d> {
             return Err(DocumentError::Damaged);
         };
         let properties = u32::from_le_bytes(*properties);
-        if properties & PASSWORD != 0 {
-            // How a password makes the key is not published.
-            let given = password.is_some_and(|password| !password.is_empty());
-            return Err(if given { DocumentError::EncryptionUnsupported } else { DocumentError::Encrypted });
-        }
         if properties & RIGHTS != 0 {
             return Err(DocumentError::EncryptionUnsupported);
         }
-        Ok(Self { file, properties, part_bytes: limits.part_bytes, left: limits.unpacked_bytes, cut: false })
+        let key = match password.filter(|password| !password.is_empty()) {
+            _ if properties & PASSWORD == 0 => None,
+            None => return Err(DocumentError::Encrypted),
+            Some(_) if header.get(44) != Some(&ENCRYPTION) => {
+                return Err(DocumentError::EncryptionUnsupported);
+            }
+            Some(password) => Some(Key::of(password)),
+        };
+        let mut container = Self {
+            file,
+            properties,
+            key,
+            part_bytes: limits.part_bytes,
+            left: limits.unpacked_bytes,
+            cut: false,
+        };
+        // Nothing says whether a password is right but that what comes out makes sense.
+        if container.key.is_some() {
+            let shapes = container.stream("/DocInfo").map_err(|_| DocumentError::PasswordWrong)?;
+            if record::first(&shapes).is_none_or(|(tag, ..)| tag != tag::DOCUMENT_PROPERTIES) {
+                return Err(DocumentError::PasswordWrong);
+            }
+        }
+        Ok(container)
     }
 
     /// The streams of the body's sections, in order.
@@ -109,6 +131,9 @@ impl<'d> Container<'d> {
         let mut bytes = Vec::new();
         let read = stream.take(self.part_bytes).read_to_end(&mut bytes);
         self.cut |= read.is_err();
+        if let Some(key) = &self.key {
+            key.decrypt(&mut bytes);
+        }
         (read.is_ok() || !bytes.is_empty()).then_some(bytes)
     }
 

@@ -5,6 +5,8 @@ use crate::error::{DocumentError, Excess};
 /// Tags of records that are looked at.
 pub(super) mod tag {
     const BEGIN: u16 = 0x10;
+    pub(crate) const DOCUMENT_PROPERTIES: u16 = BEGIN;
+    pub(crate) const NUMBERING: u16 = BEGIN + 7;
     pub(crate) const PARA_SHAPE: u16 = BEGIN + 9;
     pub(crate) const DISTRIBUTION: u16 = BEGIN + 12;
     pub(crate) const PARA_HEADER: u16 = BEGIN + 50;
@@ -134,7 +136,7 @@ impl<'r, 'b> Record<'r, 'b> {
 
     /// What kind of control a control header begins: four letters, stored backwards.
     pub(super) fn id(&self) -> &'static [u8; 4] {
-        const KNOWN: [&[u8; 4]; 6] = [b"tbl ", b"tcmt", b"bokm", b"gso ", b"tdut", b"tcps"];
+        const KNOWN: [&[u8; 4]; 7] = [b"tbl ", b"tcmt", b"bokm", b"gso ", b"tdut", b"tcps", b"secd"];
         let id = self.double_word(0).map(u32::to_be_bytes);
         KNOWN.into_iter().find(|known| Some(**known) == id).unwrap_or(b"    ")
     }

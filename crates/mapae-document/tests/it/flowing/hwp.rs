@@ -90,18 +90,56 @@ async fn words_headings_and_tables_come_in_order() {
 }
 
 #[tokio::test]
+async fn numbers_that_the_program_sets_are_told() {
+    let level = |form: u32, template: &str| {
+        let template: Vec<u8> = words(template).iter().flat_map(|unit| unit.to_le_bytes()).collect();
+        let length = (template.len() / 2) as u16;
+        [&(0xc | form << 5).to_le_bytes()[..], &[0; 8], &length.to_le_bytes(), &template].concat()
+    };
+    let mut list = [level(0, "^1."), level(8, "^2)")].concat();
+    list.extend((2..7).flat_map(|_| level(0, "")));
+    list.extend([0, 0]);
+    list.extend([5u32, 1, 1, 1, 1, 1, 1].iter().flat_map(|start| start.to_le_bytes()));
+    let numbered = |level: u32| {
+        let mut shape = vec![0; 34];
+        shape[..4].copy_from_slice(&(2 << 23 | level << 25).to_le_bytes());
+        shape[30] = 1;
+        record(25, 0, &shape)
+    };
+    let shapes = [record(23, 0, &list), record(25, 0, &[0; 34]), numbered(0), numbered(1)].concat();
+    let told = [(1, "하나"), (2, "속"), (2, "속"), (0, "글"), (1, "둘"), (2, "속")];
+    let body: Vec<u8> =
+        told.iter().flat_map(|(shape, text)| paragraph(0, *shape, &words(text), &[])).collect();
+    let document = read("a.hwp", &Hwp { properties: 1, shapes, body }.bytes()).await.unwrap();
+    assert_eq!(document.text, "5. 하나\n가) 속\n나) 속\n글\n6. 둘\n가) 속");
+}
+
+#[tokio::test]
 async fn a_document_for_distribution_reads_like_any_other() {
     let document = read("a.hwp", &Hwp { properties: 5, ..hwp() }.bytes()).await.unwrap();
     assert_eq!((document.text.as_str(), document.warnings.len()), (TEXT, 0));
 }
 
 #[tokio::test]
-async fn a_password_is_asked_for_and_its_scheme_named_unknown() {
-    let protected = Hwp { properties: 3, ..hwp() }.bytes();
+async fn a_password_opens_what_it_protects() {
+    // The stream of shapes begins with what tells a right password from a wrong one.
+    let shapes = [record(16, 0, &[0; 26]), shapes()].concat();
+    let protected = Hwp { properties: 3, shapes, ..hwp() }.bytes();
+    let open = |bytes: &[u8], password: &str| {
+        let (sealed, request) = (file(bytes), Request { password: Some(password.into()), ..named("a.hwp") });
+        async move { reader().parse(sealed, request, &patient()).await }
+    };
     assert_eq!(read("a.hwp", &protected).await.unwrap_err(), DocumentError::Encrypted);
-    let request = Request { password: Some("123456".into()), ..named("a.hwp") };
-    let with = reader().parse(file(&protected), request, &patient()).await;
-    assert_eq!(with.unwrap_err(), DocumentError::EncryptionUnsupported);
+    assert_eq!(open(&protected, "12345").await.unwrap_err(), DocumentError::PasswordWrong);
+    assert_eq!(open(&protected, "123456").await.unwrap().text, TEXT);
+    // What is not packed comes out as something under any password.
+    let plain = Hwp { properties: 2, shapes: record(16, 0, &[0; 26]), body: body() }.bytes();
+    assert_eq!(open(&plain, "12345").await.unwrap_err(), DocumentError::PasswordWrong);
+    assert!(open(&plain, "123456").await.unwrap().text.starts_with("개요"));
+    // Another way of encrypting.
+    let header = [&Hwp::header(2)[..44], &[1, 0, 0, 0], &[0; 208]].concat();
+    let other = crate::make::compound(&[("/FileHeader", &header)]);
+    assert_eq!(open(&other, "123456").await.unwrap_err(), DocumentError::EncryptionUnsupported);
 }
 
 #[tokio::test]

@@ -76,6 +76,27 @@ async fn headers_notes_shapes_and_headings_come_in_order() {
 }
 
 #[tokio::test]
+async fn numbers_that_the_program_sets_are_told() {
+    let header = "<hh:head xmlns:hh=\"h\"><hh:numbering id=\"1\"><hh:paraHead level=\"1\" start=\"1\" numFormat=\"DIGIT\">제^1조\
+        </hh:paraHead></hh:numbering><hh:numbering id=\"2\"><hh:paraHead level=\"1\" start=\"3\" numFormat=\"HANGUL_SYLLABLE\">^1.\
+        </hh:paraHead></hh:numbering><hh:paraPr id=\"1\"><hh:heading type=\"OUTLINE\" idRef=\"0\" level=\"0\"/></hh:paraPr>\
+        <hh:paraPr id=\"2\"><hh:heading type=\"NUMBER\" idRef=\"2\" level=\"0\"/></hh:paraPr></hh:head>";
+    let paragraph = |shape: u32, words: &str| {
+        format!("<hp:p paraPrIDRef=\"{shape}\"><hp:run><hp:t>{words}</hp:t></hp:run></hp:p>")
+    };
+    let start = "<hp:p><hp:run><hp:secPr outlineShapeIDRef=\"1\"/></hp:run></hp:p>";
+    let words = [(1, "목적"), (2, "하나"), (2, "둘"), (2, " "), (1, "정의"), (2, "셋")];
+    let content: String = words.iter().map(|(shape, words)| paragraph(*shape, words)).collect();
+    let hwpx = make::zip(&[
+        ("Contents/header.xml", header.as_bytes()),
+        ("Contents/section0.xml", section(&format!("{start}{content}")).as_bytes()),
+    ]);
+    let document = read("a.hwpx", &hwpx).await.unwrap();
+    assert_eq!(document.text, "제1조 목적\n다. 하나\n라. 둘\n제2조 정의\n바. 셋");
+    assert_eq!(headings(&document), [(1, "제1조 목적".to_owned()), (1, "제2조 정의".to_owned())]);
+}
+
+#[tokio::test]
 async fn sections_alone_are_enough_and_come_by_number() {
     let one = |word: &str| section(&text(word));
     let (second, tenth) = (one("둘"), one("열"));

@@ -51,6 +51,52 @@ async fn a_document_of_word_comes_in_order() {
 }
 
 #[tokio::test]
+async fn lists_of_word_are_numbered() {
+    let level = |number: u32, form: &str, text: &str, style: &str| {
+        format!(
+            "<w:lvl w:ilvl=\"{number}\"><w:start w:val=\"1\"/><w:numFmt w:val=\"{form}\"/>{style}<w:lvlText w:val=\"{text}\"/></w:lvl>"
+        )
+    };
+    let numbering = format!(
+        "<w:numbering xmlns:w=\"w\"><w:abstractNum w:abstractNumId=\"0\">{}{}</w:abstractNum>\
+         <w:abstractNum w:abstractNumId=\"1\">{}</w:abstractNum><w:num w:numId=\"1\"><w:abstractNumId w:val=\"0\"/></w:num>\
+         <w:num w:numId=\"2\"><w:abstractNumId w:val=\"0\"/><w:lvlOverride w:ilvl=\"0\"><w:startOverride w:val=\"1\"/></w:lvlOverride></w:num>\
+         <w:num w:numId=\"3\"><w:abstractNumId w:val=\"1\"/></w:num></w:numbering>",
+        level(0, "decimal", "제%1조", "<w:pStyle w:val=\"a3\"/>"),
+        level(1, "ganada", "%2)", ""),
+        level(0, "bullet", "*", "")
+    );
+    let styles = "<w:styles xmlns:w=\"w\"><w:style w:styleId=\"a3\"><w:name w:val=\"heading 1\"/><w:pPr><w:numPr><w:numId w:val=\"1\"/>\
+        </w:numPr></w:pPr></w:style></w:styles>";
+    let item = |list: u32, level: u32, text: &str| {
+        format!(
+            "<w:p><w:pPr><w:numPr><w:ilvl w:val=\"{level}\"/><w:numId w:val=\"{list}\"/></w:numPr></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
+        )
+    };
+    let heading = |text: &str| {
+        format!("<w:p><w:pPr><w:pStyle w:val=\"a3\"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>")
+    };
+    let body = [
+        heading("목적"),
+        item(1, 1, "가나"),
+        item(1, 1, "다라"),
+        heading("정의"),
+        item(1, 1, "마"),
+        item(2, 0, "새로"),
+        item(3, 0, "점"),
+    ];
+    let document = format!("<w:document xmlns:w=\"w\"><w:body>{}</w:body></w:document>", body.concat());
+    let docx = make::zip(&[
+        ("word/document.xml", document.as_bytes()),
+        ("word/styles.xml", styles.as_bytes()),
+        ("word/numbering.xml", numbering.as_bytes()),
+    ]);
+    let document = read("a.docx", &docx).await.unwrap();
+    assert_eq!(document.text, "제1조 목적\n가) 가나\n나) 다라\n제2조 정의\n가) 마\n제1조 새로\n점");
+    assert_eq!(headings(&document)[1], (1, "제2조 정의".to_owned()));
+}
+
+#[tokio::test]
 async fn merged_cells_of_word_are_spans() {
     let table = format!(
         "{}<w:tbl><w:tr><w:trPr><w:tblHeader/></w:trPr>{}{}</w:tr><w:tr>{}{}{}</w:tr><w:tr>{}{}{}</w:tr></w:tbl>",

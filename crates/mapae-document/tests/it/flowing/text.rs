@@ -69,6 +69,7 @@ async fn the_media_type_counts_where_the_name_says_nothing() {
     let declared = |media_type: &str| Request { media_type: Some(media_type.into()), ..named("upload") };
     let html = reader().parse(file(b"<h1>x</h1>"), declared("text/html; charset=utf-8"), &patient()).await;
     assert_eq!(html.unwrap().text, "x");
+    assert_eq!(read("upload", b"\n<!DOCTYPE html><p>x</p>").await.unwrap().text, "x");
     let docx = make::zip(&[("word/document.xml", b"<w:body><w:p><w:r><w:t>x</w:t></w:r></w:p></w:body>")]);
     assert_eq!(read("upload", &docx).await.unwrap().text, "x");
 }

@@ -19,12 +19,17 @@ impl Hwp {
         header.resize(32, 0);
         header.extend([1, 0, 0, 5]);
         header.extend(properties.to_le_bytes());
+        header.extend([0, 0, 0, 0, 4]);
         header.resize(256, 0);
         header
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let (shapes, body) = (self.packed(&self.shapes), self.packed(&self.body));
+        let (mut shapes, mut body) = (self.packed(&self.shapes), self.packed(&self.body));
+        if self.properties & 2 != 0 {
+            seal(&mut shapes);
+            seal(&mut body);
+        }
         let header = Self::header(self.properties);
         let (name, body) = match self.properties & 4 {
             0 => ("/BodyText/Section0", body),
@@ -78,4 +83,21 @@ fn wrapped(body: &[u8]) -> Vec<u8> {
     content.resize(content.len().div_ceil(16) * 16, 0);
     content.chunks_exact_mut(16).for_each(|block| cipher.encrypt_block(block.try_into().unwrap()));
     [record(28, 0, &hidden), content].concat()
+}
+
+/// As a file with the password "123456" is written.
+fn seal(stream: &mut [u8]) {
+    // The start of SHA-1 over d9 31 62 32 64 33 66 34 68 35 6a 36, by another implementation.
+    const KEY: [u8; 16] =
+        [0x44, 0x71, 0xba, 0x52, 0x69, 0xac, 0x43, 0xd4, 0x91, 0x7f, 0x7e, 0x44, 0x2f, 0x9b, 0x22, 0xfc];
+    let cipher = aes::Aes128::new_from_slice(&KEY).unwrap();
+    let mut register = [0u8; 16];
+    for at in 0..stream.len() * 8 {
+        let mut block = register.into();
+        cipher.encrypt_block(&mut block);
+        let (byte, bit) = (&mut stream[at / 8], 7 - at % 8);
+        *byte ^= (block[0] >> 7) << bit;
+        let sealed = *byte >> bit & 1;
+        register = (u128::from_be_bytes(register) << 1 | u128::from(sealed)).to_be_bytes();
+    }
 }
