@@ -26,7 +26,7 @@ pub(crate) fn python(fleet: &Fleet, options: &[&str]) -> Outcome<()> {
         let mut tests = Command::new(&python);
         tests.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", AT_A_TIME]);
         tests.arg("-c").arg(package.join("pyproject.toml")).args(TESTS).args(options);
-        tests.env("PYTHONPATH", package.join("src")).env("PYTHONDONTWRITEBYTECODE", "1");
+        tests.env("PYTHONPATH", package.join("src"));
         // The tests hide every other such variable from it.
         tests.env("MAPAE_BINARY", program()?);
         run(fleet.show(&mut tests), "one test alone: cargo xtask python -k NAME")
