@@ -79,11 +79,13 @@ class _Callback:
 
 @dataclass
 class _Later:
-    """Work that was accepted for later."""
+    """Work that was accepted for later. A newer call of its job replaces `lease` and `callback`."""
 
-    ctx: AsyncContext
-    task: asyncio.Task[None]
+    handler: Handler
+    lease: Lease
     callback: _Callback
+    ctx: AsyncContext
+    task: asyncio.Task[None] | None = None
 
 
 class Push:
@@ -150,12 +152,12 @@ class Push:
         self._draining = True
         for later in self._later.values():
             later.ctx.drain()
-        tasks = {later.task for later in self._later.values()}
+        tasks = {later.task for later in self._later.values() if later.task}
         if tasks:
             await asyncio.wait(tasks, timeout=self._drain)
         for later in self._later.values():
             later.ctx.stop("draining")
-        left = {later.task for later in self._later.values()}
+        left = {later.task for later in self._later.values() if later.task}
         if left:
             await asyncio.wait(left, timeout=GRACE)
         for task in left:
@@ -252,20 +254,45 @@ class Push:
         if at_work is not None and at_work.ctx.stopped is None:
             # The same job, called again because our 202 was lost, or because its lease was: the work goes on, and
             # its end is told under the newest right.
-            at_work.callback = callback
+            at_work.lease, at_work.callback = lease, callback
             return
         if self._draining or len(self._later) >= self._slots:
             raise _Refused(503, "busy", "There is as much work here as is taken at a time.", {"retry-after": "1"})
 
+        later = _Later(handler, lease, callback, self._context(lease))
+        self._later[lease.id] = later
+        later.task = asyncio.create_task(self._work(later))
+
+    def _context(self, lease: Lease) -> AsyncContext:
         async def report(verb: str, body: dict[str, Any], /) -> bool:
-            return await self._tell(later.callback, verb, body)
+            while True:
+                later = self._later.get(lease.id)
+                if later is None:
+                    raise LeaseLost(409, "lease-lost", "The work has ended.")
+                callback = later.callback
+                try:
+                    return await self._tell(callback, verb, body)
+                except LeaseLost:
+                    if later.callback is callback:
+                        raise
 
         ctx = AsyncContext(lease, report)
-        task = asyncio.create_task(self._work(handler, lease, ctx))
-        later = self._later[lease.id] = _Later(ctx, task, callback)
+        if self._draining:
+            ctx.drain()
+        return ctx
 
-    async def _work(self, handler: Handler, lease: Lease, ctx: AsyncContext) -> None:
-        later = self._later[lease.id]
+    async def _work(self, later: _Later) -> None:
+        job = later.lease.id
+        try:
+            while await self._attempt(later):
+                later.ctx = self._context(later.lease)
+        finally:
+            if self._later.get(job) is later:
+                del self._later[job]
+
+    async def _attempt(self, later: _Later) -> bool:
+        """Whether the job was called again for another attempt while the end of this one was told."""
+        handler, lease, ctx = later.handler, later.lease, later.ctx
         work = asyncio.create_task(handler.run(lease.params, ctx))
         work.add_done_callback(lambda work: work.cancelled() or work.exception())
         stopped = asyncio.create_task(ctx.until_stopped())
@@ -278,9 +305,11 @@ class Push:
                     work.cancel()
                 await asyncio.wait({work}, timeout=0 if ctx.stopped == "draining" else GRACE)
             told = _outcome(work, ctx)
-            if told is not None:
-                await self._end(later, *told)
-                log.info("work ended job_id=%s kind=%s as=%s", lease.id, lease.kind, told[0])
+            if told is None:
+                return False
+            again = await self._end(later, *told)
+            log.info("work ended job_id=%s kind=%s as=%s", lease.id, lease.kind, told[0])
+            return again
         except LeaseLost:
             log.warning("the lease was lost, the result is dropped job_id=%s kind=%s", lease.id, lease.kind)
         except (Problem, Unreachable) as error:
@@ -290,27 +319,28 @@ class Push:
             # A thread that does not end keeps its place.
             if not work.done():
                 await asyncio.wait({work})
-            if self._later.get(lease.id) is later:
-                del self._later[lease.id]
+        return False
 
-    async def _end(self, later: _Later, verb: str, body: dict[str, Any]) -> None:
-        """Told until it was heard: the first answer stands, however often it is told."""
-        until = time.monotonic() + _left(later.ctx.lease.deadline, TELLING_MAX)
+    async def _end(self, later: _Later, verb: str, body: dict[str, Any]) -> bool:
+        """Told until it was heard: the first answer stands, however often it is told. Whether there was a newer call after
+        an end that lets the job go on."""
+        until = time.monotonic() + _left(later.lease.deadline, TELLING_MAX)
         trouble = 0
         while True:
             callback = later.callback
             try:
                 await self._tell(callback, verb, body)
-                return
+                return later.callback is not callback and verb != "complete"
             except (Busy, Unavailable, Unreachable) as error:
                 first, most = PAUSES
-                pause = min(most, first * 2 ** min(trouble, 10)) * random.uniform(0.5, 1.0)
+                pause = min(most, first * (1 << min(trouble, 10))) * random.uniform(0.5, 1.0)
                 if time.monotonic() + pause > until:
                     raise
-                log.warning("an end is told again job_id=%s: %s", later.ctx.lease.id, error)
+                log.warning("an end is told again job_id=%s: %s", later.lease.id, error)
                 await asyncio.sleep(pause)
                 trouble += 1
             except LeaseLost:
+                # The newer call came before this end was heard: it is the end of that one.
                 if later.callback is callback:
                     raise
             except Problem as refused:
