@@ -159,7 +159,9 @@ def test_more_than_there_are_places_for_comes_again_and_uses_no_attempt(client: 
     GATES.update({name: threading.Event() for name in names})
     jobs = [client.submit("later", {"name": name, "how": "wait"}) for name in names]
     refused = next(
-        event for event in client.events(after="0-0") if event.name == "throttled" and event.job in [job.id for job in jobs]
+        event
+        for event in client.events(after="0-0")
+        if event.name == "throttled" and event.job in [job.id for job in jobs]
     )
     for gate in GATES.values():
         gate.set()
@@ -170,9 +172,7 @@ def test_more_than_there_are_places_for_comes_again_and_uses_no_attempt(client: 
 
 
 @pytest.mark.parametrize("spoiled", ["signature", "body", "time", "none", "secret"])
-def test_a_call_that_was_not_signed_lately_is_refused_and_starts_nothing(
-    address: str, name: str, spoiled: str
-) -> None:
+def test_a_call_that_was_not_signed_lately_is_refused_and_starts_nothing(address: str, name: str, spoiled: str) -> None:
     body = json.dumps({"name": name}).encode()
     secrets = Secrets("whsec_" + "A" * 32) if spoiled == "secret" else Secrets(OLD)
     headers = secrets.sign("call-1", body, at=time.time() - (301 if spoiled == "time" else 0))
