@@ -1,7 +1,7 @@
 """Counts the words of texts: a worker for the kind `text.words`, run beside any mapae server.
 
-    MAPAE_URL=http://127.0.0.1:7070 MAPAE_KEY=… python worker.py
-    mapae submit text.words --params '{"text": "to be or not to be"}' --wait
+MAPAE_URL=http://127.0.0.1:7070 MAPAE_KEY=… python worker.py
+mapae submit text.words --params '{"text": "to be or not to be"}' --wait
 """
 
 import logging

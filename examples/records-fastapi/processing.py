@@ -1,9 +1,9 @@
 """Between the records and mapae. One rule: `ask` as often as you like, `land` changes a PENDING record once.
 
-    POST /records ─► commit PENDING ─► ask ──► mapae ──► the AI service: 202 … done
-                                        ▲                         │
-                     sweep ─────────────┘      follow ◄── events ─┘
-                     (PENDING for too long)       └─► land: DONE or FAILED
+POST /records ─► commit PENDING ─► ask ──► mapae ──► the AI service: 202 … done
+                                    ▲                         │
+                 sweep ─────────────┘      follow ◄── events ─┘
+                 (PENDING for too long)       └─► land: DONE or FAILED
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import socket
 import threading
@@ -8,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,6 +42,16 @@ def test_what_was_asked_for_is_what_the_job_has(client: Mapae) -> None:
     assert client.cancel(job.id).state == "cancelled"
     with pytest.raises(ValueError):
         client.submit("later", run_at=datetime.now())
+
+
+def test_a_file_is_handed_over_whole(client: Mapae, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4096
+    (tmp_path / "file").write_bytes(content)
+    with open(tmp_path / "file", "rb") as file:
+        jobs = [client.upload(given, name="a b.bin", kind="filed", params={"n": 1}) for given in (content, file)]
+    for job in jobs:
+        assert job.source and (job.source.name, job.source.bytes) == ("a b.bin", len(content))
+        assert job.source.sha256 == hashlib.sha256(content).hexdigest()
 
 
 def test_refusals_are_errors_of_their_own(server: Server, client: Mapae) -> None:

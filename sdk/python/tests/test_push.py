@@ -159,7 +159,9 @@ def test_more_than_there_are_places_for_comes_again_and_uses_no_attempt(client: 
     GATES.update({name: threading.Event() for name in names})
     jobs = [client.submit("later", {"name": name, "how": "wait"}) for name in names]
     refused = next(
-        event for event in client.events(after="0-0") if event.name == "throttled" and event.job in [job.id for job in jobs]
+        event
+        for event in client.events(after="0-0")
+        if event.name == "throttled" and event.job in [job.id for job in jobs]
     )
     for gate in GATES.values():
         gate.set()
@@ -170,9 +172,7 @@ def test_more_than_there_are_places_for_comes_again_and_uses_no_attempt(client: 
 
 
 @pytest.mark.parametrize("spoiled", ["signature", "body", "time", "none", "secret"])
-def test_a_call_that_was_not_signed_lately_is_refused_and_starts_nothing(
-    address: str, name: str, spoiled: str
-) -> None:
+def test_a_call_that_was_not_signed_lately_is_refused_and_starts_nothing(address: str, name: str, spoiled: str) -> None:
     body = json.dumps({"name": name}).encode()
     secrets = Secrets("whsec_" + "A" * 32) if spoiled == "secret" else Secrets(OLD)
     headers = secrets.sign("call-1", body, at=time.time() - (301 if spoiled == "time" else 0))
@@ -254,6 +254,48 @@ def test_a_call_that_comes_again_while_its_work_goes_on_starts_no_second_and_its
         api.stop()
     assert ran == [1]
     assert told == [(f"/v1/leases/{job}/complete", "second")]
+
+
+def test_a_call_that_comes_while_a_failure_is_told_is_another_attempt() -> None:
+    told, attempts, done = [], [], threading.Event()
+
+    async def mapae(scope: Any, receive: Any, send: Any) -> None:
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        told.append((scope["path"].rpartition("/")[2], headers["mapae-token"]))
+        if headers["mapae-token"] == "first":
+            # It is kept, and the next attempt is quicker than the answer.
+            assert await asyncio.to_thread(call, 2, "second") == 202
+        else:
+            done.set()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b'{"state": "pending", "cancel_requested": false}'})
+
+    api = Application(wrap(mapae))
+    retried = Push(unsigned=True, api=api.address)
+
+    @retried.handler("later", later=True)
+    def work(params: Any, ctx: Context) -> str:
+        attempts.append(ctx.lease.attempt)
+        if ctx.lease.attempt == 1:
+            raise Retryable("not-yet", "Not yet.")
+        return "done"
+
+    service = Application(retried)
+
+    def call(attempt: int, token: str) -> int:
+        callback = f"{api.address}/v1/leases/{'0' * 36}/complete?token={token}"
+        headers = {"mapae-job": "0" * 36, "mapae-attempt": str(attempt), "idempotency-key": "k"}
+        headers["mapae-callback"] = callback
+        return httpx.post(f"{service.address}/later", content=b"{}", headers=headers).status_code
+
+    try:
+        assert call(1, "first") == 202
+        assert done.wait(AT_MOST)
+    finally:
+        service.stop()
+        api.stop()
+    assert attempts == [1, 2]
+    assert told == [("fail", "first"), ("complete", "second")]
 
 
 def test_an_application_that_ends_hands_its_work_back_and_another_does_it(name: str) -> None:

@@ -87,9 +87,7 @@ class Mapae:
         wait: float | None = None,
     ) -> Job:
         """Hands a file over, by default to `document.analyze`. An open file is streamed."""
-        return self._do(
-            protocol.upload(content, name=name, kind=kind, params=params, key=key, owner=owner, wait=wait)
-        )
+        return self._do(protocol.upload(content, name=name, kind=kind, params=params, key=key, owner=owner, wait=wait))
 
     def job(self, id: str) -> Job:
         """The job as it is now."""

@@ -121,8 +121,7 @@ class Job:
             finished_at=_time(raw.get("finished_at")),
             cancel_requested=raw["cancel_requested"],
             duplicate=bool(raw.get("duplicate")),
-            failure=failure
-            and Failure(failure["code"], failure["class"], failure["message"], failure["attempt"]),
+            failure=failure and Failure(failure["code"], failure["class"], failure["message"], failure["attempt"]),
             progress=progress and Progress(progress["stage"], progress["done"], progress["of"]),
             source=source_of(raw.get("source")),
             why_waiting=raw.get("why_waiting"),

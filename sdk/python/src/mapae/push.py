@@ -16,37 +16,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import random
-import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, TypeVar
-from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
+from .call import Callback, Receive, Refused, Scope, Send, answer, read_body, read_callback, read_lease
 from .context import AsyncContext
 from .errors import Busy, LeaseLost, Problem, Unavailable, Unreachable, problem
 from .failures import Stopped, WorkFailed, failed
 from .handler import TIMEOUT, Handler, log_raised
-from .model import Lease, parse_time
+from .model import Lease
 from .protocol import dumps
 from .signature import TOLERANCE, Secrets, SignatureInvalid
 
 log = logging.getLogger("mapae")
 
 F = TypeVar("F", bound=Callable[..., Any])
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-# The largest body that is read, in bytes: params are at most 256 KiB.
-BODY_MAX = 1 << 20
-
 # Seconds that a handler has to end once it was told to stop.
 GRACE = 10.0
 
@@ -57,33 +48,15 @@ PAUSES = (0.2, 15.0)
 TELLING_MAX = 300.0
 
 
-_LEASE = re.compile(r"(/v1/leases/[0-9a-f-]{36})/complete$")
-
-
-class _Refused(Exception):
-    """An answer that is no success."""
-
-    def __init__(self, status: int, code: str, title: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(code)
-        self.status, self.code, self.title = status, code, title
-        self.headers = dict(headers or {})
-
-
-@dataclass
-class _Callback:
-    """Where the end of the work is told, with the token that makes it a right."""
-
-    lease: str
-    token: str
-
-
 @dataclass
 class _Later:
-    """Work that was accepted for later."""
+    """Work that was accepted for later. A newer call of its job replaces `lease` and `callback`."""
 
+    handler: Handler
+    lease: Lease
+    callback: Callback
     ctx: AsyncContext
-    task: asyncio.Task[None]
-    callback: _Callback
+    task: asyncio.Task[None] | None = None
 
 
 class Push:
@@ -150,12 +123,12 @@ class Push:
         self._draining = True
         for later in self._later.values():
             later.ctx.drain()
-        tasks = {later.task for later in self._later.values()}
+        tasks = {later.task for later in self._later.values() if later.task}
         if tasks:
             await asyncio.wait(tasks, timeout=self._drain)
         for later in self._later.values():
             later.ctx.stop("draining")
-        left = {later.task for later in self._later.values()}
+        left = {later.task for later in self._later.values() if later.task}
         if left:
             await asyncio.wait(left, timeout=GRACE)
         for task in left:
@@ -178,25 +151,25 @@ class Push:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             if scope["method"] != "POST":
-                raise _Refused(405, "method-not-allowed", "Only POST is answered here.", {"allow": "POST"})
-            body = await _whole(receive)
+                raise Refused(405, "method-not-allowed", "Only POST is answered here.", {"allow": "POST"})
+            body = await read_body(receive)
             self._prove(headers, body)
             if kind not in self._handlers:
-                raise _Refused(404, "kind-unknown", "There is no handler for this kind here.")
+                raise Refused(404, "kind-unknown", "There is no handler for this kind here.")
             handler, later = self._handlers[kind]
-            callback = self._callback(headers)
-            lease = _lease(kind, headers, body, callback)
+            callback = read_callback(headers, self._api)
+            lease = read_lease(kind, headers, body, callback)
             if later:
                 self._accept(handler, lease, callback)
-                await _send(send, 202, b"")
+                await answer(send, 202, b"")
                 return
             result = await self._answered(handler, lease, callback)
-            await _send(send, 200, dumps(result))
-        except _Refused as refused:
+            await answer(send, 200, dumps(result))
+        except Refused as refused:
             told = {"type": f"urn:mapae:problem:{refused.code}", "code": refused.code}
             told |= {"title": refused.title, "status": refused.status}  # type: ignore[dict-item]
             refused.headers["content-type"] = "application/problem+json"
-            await _send(send, refused.status, dumps(told), refused.headers)
+            await answer(send, refused.status, dumps(told), refused.headers)
 
     def _prove(self, headers: Mapping[str, str], body: bytes) -> None:
         if self._secrets is None:
@@ -204,21 +177,9 @@ class Push:
         try:
             self._secrets.verify(headers, body, tolerance=self._tolerance)
         except SignatureInvalid:
-            raise _Refused(401, "signature-invalid", "The signature is missing, wrong or too old.") from None
+            raise Refused(401, "signature-invalid", "The signature is missing, wrong or too old.") from None
 
-    def _callback(self, headers: Mapping[str, str]) -> _Callback | None:
-        given = headers.get("mapae-callback")
-        if given is None:
-            return None
-        parts = urlsplit(given)
-        token = parse_qs(parts.query).get("token", [""])[0]
-        found = _LEASE.search(parts.path)
-        if not token or found is None or parts.scheme not in ("http", "https"):
-            raise _Refused(400, "callback-invalid", "The header Mapae-Callback is none of mapae's.")
-        api = self._api or f"{parts.scheme}://{parts.netloc}{parts.path[: found.start()]}"
-        return _Callback(f"{api}{found[1]}", token)
-
-    async def _answered(self, handler: Handler, lease: Lease, callback: _Callback | None) -> Any:
+    async def _answered(self, handler: Handler, lease: Lease, callback: Callback | None) -> Any:
         """The handler's result, or its failure as an answer."""
 
         async def report(verb: str, body: dict[str, Any], /) -> bool:
@@ -229,43 +190,70 @@ class Push:
             return await asyncio.wait_for(handler.run(lease.params, ctx), handler.timeout)
         except asyncio.TimeoutError as late:
             ctx.stop("timeout")
-            raise _Refused(504, "timeout", "The handler took too long.") from late
+            raise Refused(504, "timeout", "The handler took too long.") from late
         except Exception as error:
             raise self._as_answer(error, lease) from error
 
-    def _as_answer(self, error: Exception, lease: Lease) -> _Refused:
+    def _as_answer(self, error: Exception, lease: Lease) -> Refused:
         if not isinstance(error, (WorkFailed, Stopped)):
             log_raised(error, lease.id, lease.kind)
         failure = failed(error)
         if failure.retry_after is not None:
             seconds = str(max(1, round(failure.retry_after)))
-            return _Refused(503, failure.code, failure.message, {"retry-after": seconds})
+            return Refused(503, failure.code, failure.message, {"retry-after": seconds})
         if failure.kind == "stale":
-            return _Refused(410, "stale", failure.message)
-        return _Refused(422 if failure.kind == "terminal" else 500, failure.code, failure.message)
+            return Refused(410, "stale", failure.message)
+        return Refused(422 if failure.kind == "terminal" else 500, failure.code, failure.message)
 
-    def _accept(self, handler: Handler, lease: Lease, callback: _Callback | None) -> None:
+    def _accept(self, handler: Handler, lease: Lease, callback: Callback | None) -> None:
         """When this returns, the work has begun and its end will be told, or its deadline passes."""
         if callback is None:
-            raise _Refused(422, "callback-missing", "The call does not say where its end is told: set http.url in mapae.")
+            raise Refused(
+                422, "callback-missing", "The call does not say where its end is told: set http.url in mapae."
+            )
         at_work = self._later.get(lease.id)
         if at_work is not None and at_work.ctx.stopped is None:
             # The same job, called again because our 202 was lost, or because its lease was: the work goes on, and
             # its end is told under the newest right.
-            at_work.callback = callback
+            at_work.lease, at_work.callback = lease, callback
             return
         if self._draining or len(self._later) >= self._slots:
-            raise _Refused(503, "busy", "There is as much work here as is taken at a time.", {"retry-after": "1"})
+            raise Refused(503, "busy", "There is as much work here as is taken at a time.", {"retry-after": "1"})
 
+        later = _Later(handler, lease, callback, self._context(lease))
+        self._later[lease.id] = later
+        later.task = asyncio.create_task(self._work(later))
+
+    def _context(self, lease: Lease) -> AsyncContext:
         async def report(verb: str, body: dict[str, Any], /) -> bool:
-            return await self._tell(later.callback, verb, body)
+            while True:
+                later = self._later.get(lease.id)
+                if later is None:
+                    raise LeaseLost(409, "lease-lost", "The work has ended.")
+                callback = later.callback
+                try:
+                    return await self._tell(callback, verb, body)
+                except LeaseLost:
+                    if later.callback is callback:
+                        raise
 
         ctx = AsyncContext(lease, report)
-        task = asyncio.create_task(self._work(handler, lease, ctx))
-        later = self._later[lease.id] = _Later(ctx, task, callback)
+        if self._draining:
+            ctx.drain()
+        return ctx
 
-    async def _work(self, handler: Handler, lease: Lease, ctx: AsyncContext) -> None:
-        later = self._later[lease.id]
+    async def _work(self, later: _Later) -> None:
+        job = later.lease.id
+        try:
+            while await self._attempt(later):
+                later.ctx = self._context(later.lease)
+        finally:
+            if self._later.get(job) is later:
+                del self._later[job]
+
+    async def _attempt(self, later: _Later) -> bool:
+        """Whether the job was called again for another attempt while the end of this one was told."""
+        handler, lease, ctx = later.handler, later.lease, later.ctx
         work = asyncio.create_task(handler.run(lease.params, ctx))
         work.add_done_callback(lambda work: work.cancelled() or work.exception())
         stopped = asyncio.create_task(ctx.until_stopped())
@@ -278,9 +266,11 @@ class Push:
                     work.cancel()
                 await asyncio.wait({work}, timeout=0 if ctx.stopped == "draining" else GRACE)
             told = _outcome(work, ctx)
-            if told is not None:
-                await self._end(later, *told)
-                log.info("work ended job_id=%s kind=%s as=%s", lease.id, lease.kind, told[0])
+            if told is None:
+                return False
+            again = await self._end(later, *told)
+            log.info("work ended job_id=%s kind=%s as=%s", lease.id, lease.kind, told[0])
+            return again
         except LeaseLost:
             log.warning("the lease was lost, the result is dropped job_id=%s kind=%s", lease.id, lease.kind)
         except (Problem, Unreachable) as error:
@@ -290,27 +280,28 @@ class Push:
             # A thread that does not end keeps its place.
             if not work.done():
                 await asyncio.wait({work})
-            if self._later.get(lease.id) is later:
-                del self._later[lease.id]
+        return False
 
-    async def _end(self, later: _Later, verb: str, body: dict[str, Any]) -> None:
-        """Told until it was heard: the first answer stands, however often it is told."""
-        until = time.monotonic() + _left(later.ctx.lease.deadline, TELLING_MAX)
+    async def _end(self, later: _Later, verb: str, body: dict[str, Any]) -> bool:
+        """Told until it was heard: the first answer stands, however often it is told. Whether there was a newer call after
+        an end that lets the job go on."""
+        until = time.monotonic() + _left(later.lease.deadline, TELLING_MAX)
         trouble = 0
         while True:
             callback = later.callback
             try:
                 await self._tell(callback, verb, body)
-                return
+                return later.callback is not callback and verb != "complete"
             except (Busy, Unavailable, Unreachable) as error:
                 first, most = PAUSES
-                pause = min(most, first * 2 ** min(trouble, 10)) * random.uniform(0.5, 1.0)
+                pause = min(most, first * (1 << min(trouble, 10))) * random.uniform(0.5, 1.0)
                 if time.monotonic() + pause > until:
                     raise
-                log.warning("an end is told again job_id=%s: %s", later.ctx.lease.id, error)
+                log.warning("an end is told again job_id=%s: %s", later.lease.id, error)
                 await asyncio.sleep(pause)
                 trouble += 1
             except LeaseLost:
+                # The newer call came before this end was heard: it is the end of that one.
                 if later.callback is callback:
                     raise
             except Problem as refused:
@@ -318,7 +309,7 @@ class Push:
                     raise
                 verb, body = "fail", {"code": "result-refused", "message": refused.title, "class": "terminal"}
 
-    async def _tell(self, callback: _Callback, verb: str, body: dict[str, Any]) -> bool:
+    async def _tell(self, callback: Callback, verb: str, body: dict[str, Any]) -> bool:
         if self._http is None:
             self._http = httpx.AsyncClient(verify=self._verify, follow_redirects=False, timeout=30.0)
         headers = {"content-type": "application/json", "mapae-token": callback.token}
@@ -372,54 +363,8 @@ def _outcome(work: asyncio.Task[Any], ctx: AsyncContext) -> tuple[str, dict[str,
     return "fail", failed(error).report()
 
 
-def _lease(kind: str, headers: Mapping[str, str], body: bytes, callback: _Callback | None) -> Lease:
-    """What the call says of its job: with `body = "raw"` the body is the params alone."""
-    try:
-        said = json.loads(body)
-        job, attempt = headers["mapae-job"], int(headers["mapae-attempt"])
-        key = headers["idempotency-key"]
-        deadline = parse_time(headers["mapae-deadline"]) if "mapae-deadline" in headers else None
-    except (ValueError, KeyError) as error:
-        raise _Refused(400, "call-invalid", "This is no call of mapae's.") from error
-    params, owner = said, None
-    if isinstance(said, dict) and set(said) == {"job", "params"} and isinstance(said["job"], dict):
-        if said["job"].get("id") == job:
-            params, owner = said["params"], said["job"].get("owner")
-    return Lease(
-        id=job,
-        kind=kind,
-        params=params,
-        attempt=attempt,
-        idempotency_key=key,
-        token=callback.token if callback else None,
-        owner=owner,
-        deadline=deadline,
-        traceparent=headers.get("traceparent"),
-    )
-
-
 def _left(deadline: datetime | None, most: float) -> float:
     """Seconds until the deadline, by this machine's clock: that is only advice, so never less than one."""
     if deadline is None:
         return most
     return min(most, max(1.0, (deadline - datetime.now(timezone.utc)).total_seconds()))
-
-
-async def _whole(receive: Receive) -> bytes:
-    body: bytes = b""
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise _Refused(400, "call-invalid", "The call was cut.")
-        body += message.get("body", b"")
-        if len(body) > BODY_MAX:
-            raise _Refused(413, "body-too-large", f"At most {BODY_MAX} bytes are read.")
-        if not message.get("more_body", False):
-            return body
-
-
-async def _send(send: Send, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-    sent = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
-    start = {"type": "http.response.start", "status": status}
-    await send({**start, "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]})
-    await send({"type": "http.response.body", "body": body})

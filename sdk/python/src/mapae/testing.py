@@ -1,7 +1,7 @@
 """A server for tests: the real program, on a port and in a folder of its own, stopped with the block.
 
-    with Server() as server:
-        job = server.client.submit("embed", {"text": "…"})
+with Server() as server:
+    job = server.client.submit("embed", {"text": "…"})
 """
 
 from __future__ import annotations

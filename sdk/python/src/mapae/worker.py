@@ -133,9 +133,7 @@ class Worker:
 class _Round:
     """One `serve`, from its start to its end."""
 
-    def __init__(
-        self, worker: Worker, http: httpx.AsyncClient, stop: asyncio.Event, at_once: asyncio.Event
-    ) -> None:
+    def __init__(self, worker: Worker, http: httpx.AsyncClient, stop: asyncio.Event, at_once: asyncio.Event) -> None:
         self._worker = worker
         self._http = http
         self._stop, self._at_once = stop, at_once
