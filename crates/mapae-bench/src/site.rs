@@ -74,6 +74,7 @@ impl Site {
             rescan_after: RESCAN,
             retention: Retention::default(),
             sink: None,
+            tell: None,
             schedules: Vec::new(),
         };
         let keeper = keeper::start(parts.clone(), plan);

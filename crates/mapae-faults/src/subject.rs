@@ -46,6 +46,7 @@ pub(crate) async fn run(words: &[String]) -> Result<(), Broken> {
         rescan_after: Duration::from_secs(2),
         retention: Retention::default(),
         sink: Some(Arc::new(sink)),
+        tell: None,
         schedules: Vec::new(),
     };
     let _keeper = keeper::start(parts.clone(), plan);

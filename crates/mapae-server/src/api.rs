@@ -10,6 +10,7 @@
 mod admission;
 pub mod auth;
 mod dead;
+mod deliveries;
 mod documents;
 mod events;
 mod extract;
@@ -127,6 +128,7 @@ impl Api {
         (name = "jobs", description = "Submit work and follow it."),
         (name = "leases", description = "Do work over HTTP: lease it, keep it, tell its end."),
         (name = "dead", description = "Jobs that failed for good, waiting for a person."),
+        (name = "events", description = "Whom events are told, and what became of it."),
         (name = "runtime", description = "How the whole is doing."),
     ),
 )]
@@ -148,6 +150,12 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(dead::redrive))
         .routes(routes!(dead::resolve))
         .routes(routes!(dead::assign))
+        .routes(routes!(deliveries::dead))
+        .routes(routes!(deliveries::resend))
+        .routes(routes!(deliveries::resolve))
+        .routes(routes!(deliveries::replay))
+        .routes(routes!(deliveries::receivers))
+        .routes(routes!(deliveries::secrets))
         .routes(routes!(leases::lease))
         .routes(routes!(leases::batch))
         .routes(routes!(leases::heartbeat))

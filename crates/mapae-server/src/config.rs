@@ -6,6 +6,7 @@
 //! ```
 
 mod error;
+mod events;
 mod explain;
 pub mod key;
 mod layer;
@@ -25,10 +26,11 @@ use mapae::job::lease::Timing;
 use mapae::job::limit::{self, Limit, Rate};
 use mapae::job::name::Kind;
 use mapae::job::resource::{Amounts, Needs};
-use mapae::job::retry::RetryPolicy;
+use mapae::job::retry::{Backoff, RetryPolicy};
 use mapae::job::schedule::Plan;
 use mapae::job::unique::UniqueRule;
-use mapae::store::contract::Retention;
+use mapae::outgoing::{Allowed, Destinations};
+use mapae::store::contract::{Receiver, Retention};
 
 pub use self::error::ConfigError;
 pub use self::layer::{Flag, Origin, Settings};
@@ -50,6 +52,9 @@ pub struct Config {
     pub schedules: Vec<Plan>,
     pub resources: BTreeMap<String, Resource>,
     pub handlers: BTreeMap<Kind, Handler>,
+    pub events: Events,
+    /// Where calls to the outside may go beyond what everybody may reach.
+    pub allowed: Vec<Allowed>,
     pub limits: Limits,
     pub retention: Retention,
     pub log: Log,
@@ -173,6 +178,32 @@ pub struct Hook {
     pub failed: Vec<String>,
 }
 
+/// Who is told of what happens.
+#[derive(Clone, Debug)]
+pub struct Events {
+    pub receivers: Vec<ReceiverSettings>,
+    /// For jobs' own callbacks, which may be given only where this is.
+    pub callbacks: Option<Secrets>,
+    pub timeout: Duration,
+    pub backoff: Backoff,
+    pub give_up: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct ReceiverSettings {
+    pub to: Receiver,
+    pub url: Address,
+    pub secrets: Option<Secrets>,
+    pub concurrent: usize,
+}
+
+impl Events {
+    /// Whether anybody is told of anything.
+    pub fn any(&self) -> bool {
+        !self.receivers.is_empty() || self.callbacks.is_some()
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of one file.
@@ -237,6 +268,16 @@ impl Config {
             limits.need(kind.clone(), settings.needs.clone());
         }
         limits
+    }
+
+    /// Where the services of this configuration may be.
+    pub fn operators(&self) -> Destinations {
+        Destinations::operators(self.allowed.as_slice())
+    }
+
+    /// Where callbacks of jobs may be.
+    pub fn strangers(&self) -> Destinations {
+        Destinations::strangers(self.allowed.as_slice())
     }
 
     /// When two jobs of this kind are the same work.

@@ -10,11 +10,14 @@ use mapae::blob::{BlobError, Blobs};
 use mapae::broker::contract::{Broker, BrokerError};
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::Handlers;
-use mapae::handler::http::{NoClient, Service, ServicePlan};
+use mapae::handler::http::{Service, ServicePlan};
 use mapae::job::limit::Limits;
 use mapae::job::name::Kind;
+use mapae::keeper::tell::{LinePlan, TellPlan};
+use mapae::keeper::webhook::{To, Webhook};
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
+use mapae::outgoing::NoClient;
 use mapae::store::contract::{Store, StoreError};
 use mapae::worker::slots::Slots;
 use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
@@ -22,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
 use crate::{ai, documents};
+
+/// Callbacks of different jobs told at the same time to one host.
+const CALLBACKS_CONCURRENT: usize = 4;
 
 /// An opened runtime.
 pub struct Runtime {
@@ -164,15 +170,16 @@ impl Runtime {
         self.slots.get()
     }
 
-    pub fn start_keeper(&self, config: &Config) -> KeeperHandle {
+    pub fn start_keeper(&self, config: &Config) -> Result<KeeperHandle, NoClient> {
         let plan = KeeperPlan {
             window: self.window.clone(),
             rescan_after: config.rescan_after,
             retention: config.retention.clone(),
             sink: None,
+            tell: tell(config)?,
             schedules: config.schedules.clone(),
         };
-        keeper::start(self.parts(), plan)
+        Ok(keeper::start(self.parts(), plan))
     }
 
     /// A worker for every kind that this program and its configuration know and `worker.kinds` allows.
@@ -217,6 +224,7 @@ fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
     for (kind, handler) in &config.handlers {
         let plan = ServicePlan {
             url: handler.url.reveal().to_owned(),
+            destinations: config.operators(),
             body: handler.body,
             timeout: handler.timeout,
             concurrent: handler.concurrent,
@@ -240,6 +248,30 @@ fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
     Ok(handlers)
 }
 
+/// Whom this process tells of events.
+fn tell(config: &Config) -> Result<Option<TellPlan>, NoClient> {
+    let events = &config.events;
+    if !events.any() {
+        return Ok(None);
+    }
+    let base = config.http.url.as_deref().unwrap_or_default();
+    let line = |to, destinations, secrets, concurrent| -> Result<LinePlan, NoClient> {
+        let courier = Arc::new(Webhook::new(to, destinations, events.timeout, secrets, base)?);
+        Ok(LinePlan { courier, concurrent, backoff: events.backoff, give_up: events.give_up })
+    };
+    let mut plan = TellPlan::default();
+    for receiver in &events.receivers {
+        let to = To::Receiver(receiver.url.reveal().to_owned());
+        let line = line(to, config.operators(), receiver.secrets.clone(), receiver.concurrent)?;
+        plan.receivers.push((receiver.to.clone(), line));
+    }
+    if events.callbacks.is_some() {
+        let secrets = events.callbacks.clone();
+        plan.callbacks = Some(line(To::Callbacks, config.strangers(), secrets, CALLBACKS_CONCURRENT)?);
+    }
+    Ok(Some(plan))
+}
+
 /// The kinds that a worker of this configuration runs.
 pub fn kinds(config: &Config) -> Vec<Kind> {
     let built_in = BUILT_IN.iter().filter_map(|name| Kind::new(*name).ok());
@@ -259,7 +291,7 @@ fn host_name() -> String {
 /// The configured database, whatever its schema.
 pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
     prepare_folder(&config.database);
-    mapae::store::open(config.database.reveal(), false).await
+    mapae::store::open(config.database.reveal(), config.events.any()).await
 }
 
 /// A database file needs its folder. What goes wrong here is told by whoever opens the file.

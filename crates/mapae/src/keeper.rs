@@ -37,8 +37,12 @@ use crate::worker::Parts;
 
 mod rescan;
 mod schedule;
+pub mod tell;
+#[cfg(feature = "http")]
+pub mod webhook;
 
 use self::rescan::Patience;
+use self::tell::{TellPlan, Teller};
 
 /// How often the keeper looks for due work: jobs wake within 250 ms of their time.
 const LOOK: Duration = Duration::from_millis(200);
@@ -72,7 +76,7 @@ const STOPPING: Duration = Duration::from_secs(5);
 /// Most rows a pass touches.
 const BATCH: usize = 1_000;
 
-/// Where events go. Its own retries are the keeper's: an event that was not taken is offered again.
+/// One that takes every event within this process, one after the other, where a [`TellPlan`] would be too much. Its own retries are the keeper's: an event that was not taken is offered again.
 #[async_trait]
 pub trait EventSink: Send + Sync + 'static {
     /// Taken, durably. An error offers the event, and all later ones of its job, again.
@@ -88,6 +92,8 @@ pub struct KeeperPlan {
     pub rescan_after: Duration,
     pub retention: Retention,
     pub sink: Option<Arc<dyn EventSink>>,
+    /// Whom else to tell of events; a `sink` beside it is not asked.
+    pub tell: Option<TellPlan>,
     /// The schedules this keeper keeps. Any number of keepers may have the same.
     pub schedules: Vec<Plan>,
 }
@@ -113,8 +119,10 @@ impl KeeperHandle {
 
 pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
     let stop = CancellationToken::new();
+    let teller = plan.tell.clone().map(|tell| Teller::new(parts.clone(), tell, stop.clone()));
     let keeper = Arc::new(Keeper {
         parts,
+        teller,
         plan,
         swept_at: Mutex::new(Instant::now()),
         rounds: AtomicU32::new(0),
@@ -132,6 +140,7 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
 
 struct Keeper {
     parts: Parts,
+    teller: Option<Teller>,
     plan: KeeperPlan,
     swept_at: Mutex<Instant>,
     /// Passes over the leases so far.
@@ -188,7 +197,10 @@ impl Keeper {
         match duty {
             Duty::Bell => self.bell().await,
             Duty::Leases => self.leases().await.map(|()| ROUND),
-            Duty::Events => self.send().await.map(|()| ROUND),
+            Duty::Events => match &self.teller {
+                Some(teller) => teller.pass().await,
+                None => self.send().await.map(|()| ROUND),
+            },
             Duty::Files => self.files().await,
             Duty::Schedules => self.schedules().await,
         }

@@ -157,7 +157,6 @@ fn what_this_version_does_not_do_is_refused_not_ignored() {
     for file in [
         "[ai]\nproviders = [\"local\"]",
         "[ai.provider.local]\nkind = \"x\"",
-        "[events]\nto = []",
         "[handler.\"a.b\".complete]\nevent = { source = \"amqp://mq/x\" }",
     ] {
         let errors = load(file).unwrap_err();
@@ -166,6 +165,41 @@ fn what_this_version_does_not_do_is_refused_not_ignored() {
     // A statement to run is of a later version; a job to make is not.
     assert!(load("[kind.\"a.b\".on]\nsucceeded = \"update x set y = 1\"").is_err());
     assert!(load("[kind.\"a.b\".on]\nsucceeded = { kind = \"c\" }").is_ok());
+}
+
+#[test]
+fn who_is_told_of_events_is_known_by_name_or_by_address() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let one = load("[events]\nto = [\"https://a.example/x\", \"http://10.0.0.1/\"]").unwrap();
+    let other = load("[events]\nto = [\"http://10.0.0.1/\"]").unwrap();
+    let names = |config: &Config| -> Vec<String> {
+        config.events.receivers.iter().map(|receiver| receiver.to.name.clone()).collect()
+    };
+    assert_eq!(names(&one)[1..], names(&other), "wherever it stands in the list");
+    assert!(one.events.any() && !load("").unwrap().events.any());
+    let file = format!(
+        "[events]\nsecret = \"{secret}\"\n[receiver.a]\nurl = \"https://a.example/\"\nevents = [\"failed\"]"
+    );
+    let config = load(&file).unwrap();
+    assert_eq!(names(&config), ["a"]);
+    assert!(config.events.receivers[0].secrets.is_some());
+    assert!(!format!("{config:?}").contains("MfKQ"));
+    for (file, key) in [
+        ("[events]\nto = [\"valkey://mq/stream\"]", "events.to"),
+        ("[events]\nto = \"nowhere\"", "events.to"),
+        ("[events]\nsecret = \"hunter2\"", "events.secret"),
+        ("[events]\ntimeout = \"31s\"", "events.timeout"),
+        ("[receiver.a]\nevents = [\"failed\"]", "receiver.a.url"),
+        ("[receiver.a]\nurl = \"ftp://a/\"", "receiver.a.url"),
+        ("[receiver.\"a/b\"]\nurl = \"https://a/\"", "receiver.\"a/b\".url"),
+        ("[receiver.a]\nurl = \"https://a/\"\nevents = [\"done\"]", "receiver.a.events"),
+        ("[receiver.a]\nurl = \"https://a/\"\nkinds = [\"No Kind\"]", "receiver.a.kinds"),
+        ("[callback]\nsecret = \"whsk_AAAA\"", "callback.secret"),
+        ("[outgoing]\nallow = [\"10.0.0.0/99\"]", "outgoing.allow"),
+    ] {
+        let errors = load(file).unwrap_err();
+        assert!(errors.iter().all(|error| error.contains(key)) && errors.len() == 1, "{file:?}: {errors:?}");
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What a store promises. Each doc comment says what is true once the call has returned.
 //!
 //! One trait for each side that stands before a store: [`Run`] is the worker's, [`Remote`] that of work that
-//! others do, [`Keep`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
-//! and of accepting; [`Gates`] is what holds between all of them. A store is all eight.
+//! others do, [`Keep`], [`Tell`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
+//! and of accepting; [`Gates`] is what holds between all of them. A store is all nine.
 //!
 //! | rule | |
 //! |---|---|
@@ -22,6 +22,7 @@ mod keep;
 mod remote;
 mod run;
 mod schedule;
+mod tell;
 mod tidy;
 mod view;
 
@@ -38,6 +39,7 @@ pub use self::run::{
     WorkerReport,
 };
 pub use self::schedule::{Schedule, Schedules};
+pub use self::tell::{Answer, Delivery, Queue, Receiver, Tell, Told, Undelivered};
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
 pub use self::view::{EventFilter, Found, JobFilter, LOOK_MAX, LaneStats, Page, Stats, View, WorkerRow};
 
@@ -50,7 +52,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Where jobs live.
 #[async_trait]
 pub trait Store:
-    Run + Remote + Keep + Tidy + Schedules + View + Control + Gates + Send + Sync + 'static
+    Run + Remote + Keep + Tell + Tidy + Schedules + View + Control + Gates + Send + Sync + 'static
 {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;

@@ -13,6 +13,7 @@ mod keep;
 mod remote;
 mod run;
 mod schedule;
+mod tell;
 mod tidy;
 mod unique;
 mod view;
@@ -83,7 +84,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 5, known: 5 })
+        Ok(Schema { found: 6, known: 6 })
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {
@@ -104,6 +105,9 @@ struct Tables {
     events: Vec<Event>,
     /// The events that need not be sent any more.
     sent: HashSet<(JobId, u64)>,
+    /// What stands before receivers of events, by number.
+    standing: BTreeMap<u64, tell::Standing>,
+    stood: u64,
     paused: BTreeSet<Lane>,
     schedules: BTreeMap<ScheduleName, Schedule>,
     /// The job of each tick.

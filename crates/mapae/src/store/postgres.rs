@@ -19,6 +19,7 @@ mod presence;
 mod remote;
 mod run;
 mod schedule;
+mod tell;
 mod tidy;
 mod unique;
 mod view;
@@ -63,6 +64,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (3, include_str!("../../migrations/postgres/0003_resources.sql")),
     (4, include_str!("../../migrations/postgres/0004_plans.sql")),
     (5, include_str!("../../migrations/postgres/0005_remote.sql")),
+    (6, include_str!("../../migrations/postgres/0006_deliveries.sql")),
 ];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.

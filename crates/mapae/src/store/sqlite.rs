@@ -19,6 +19,7 @@ mod presence;
 mod remote;
 mod run;
 mod schedule;
+mod tell;
 mod tidy;
 mod unique;
 mod view;
@@ -64,6 +65,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (3, include_str!("../../migrations/sqlite/0003_resources.sql")),
     (4, include_str!("../../migrations/sqlite/0004_plans.sql")),
     (5, include_str!("../../migrations/sqlite/0005_remote.sql")),
+    (6, include_str!("../../migrations/sqlite/0006_deliveries.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

@@ -17,6 +17,8 @@ mod keeper;
 mod limits;
 mod model;
 mod order;
+#[cfg(feature = "http")]
+mod outgoing;
 mod pointers;
 mod site;
 mod sqlite;

@@ -111,6 +111,7 @@ impl Site {
             rescan_after: self.rescan_after,
             retention: Retention::default(),
             sink: None,
+            tell: None,
             schedules: Vec::new(),
         };
         self.keeper = Some(keeper::start(self.parts.clone(), plan));

@@ -31,7 +31,7 @@ macro_rules! key_columns {
 impl Control for Postgres {
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError> {
         let batcher = match &job.idempotency {
-            _ if job.unique.is_some() || !job.on.is_empty() => &self.singles,
+            _ if job.unique.is_some() || !job.on.is_empty() || job.callback.is_some() => &self.singles,
             Some(_) => &self.keyed,
             None => &self.accepts,
         };
