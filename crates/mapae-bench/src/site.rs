@@ -75,6 +75,7 @@ impl Site {
             retention: Retention::default(),
             sink: None,
             tell: None,
+            bell: Arc::default(),
             schedules: Vec::new(),
         };
         let keeper = keeper::start(parts.clone(), plan);

@@ -47,6 +47,7 @@ pub(crate) async fn run(words: &[String]) -> Result<(), Broken> {
         retention: Retention::default(),
         sink: Some(Arc::new(sink)),
         tell: None,
+        bell: Arc::default(),
         schedules: Vec::new(),
     };
     let _keeper = keeper::start(parts.clone(), plan);

@@ -138,6 +138,7 @@ fn described() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(documents::upload))
         .routes(routes!(submit::submit, jobs::list))
+        .routes(routes!(submit::ring))
         .routes(routes!(jobs::show, jobs::delete))
         .routes(routes!(jobs::cancel))
         .routes(routes!(jobs::retry))

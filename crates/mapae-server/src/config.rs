@@ -14,14 +14,16 @@ mod nearest;
 mod resolve;
 mod secret;
 mod value;
+mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use mapae::handler::http::{Body, FieldPath};
 use mapae::handler::signature::Secrets;
+use mapae::job::End;
 use mapae::job::lease::Timing;
 use mapae::job::limit::{self, Limit, Rate};
 use mapae::job::name::Kind;
@@ -30,7 +32,7 @@ use mapae::job::retry::{Backoff, RetryPolicy};
 use mapae::job::schedule::Plan;
 use mapae::job::unique::UniqueRule;
 use mapae::outgoing::{Allowed, Destinations};
-use mapae::store::contract::{Receiver, Retention};
+use mapae::store::contract::{KindPlan, Receiver, Retention};
 
 pub use self::error::ConfigError;
 pub use self::layer::{Flag, Origin, Settings};
@@ -113,6 +115,8 @@ pub struct KindSettings {
     pub unique: Option<UniqueRule>,
     /// What comes after each job of the kind, unless its submission says otherwise.
     pub on: OnBody,
+    /// Statements that run in the transaction that ends a job of the kind.
+    pub writes: BTreeMap<End, String>,
     /// Of all jobs of the kind together, over all workers.
     pub whole: Limit,
     /// Of each owner's jobs of the kind, over all workers.
@@ -278,6 +282,20 @@ impl Config {
     /// Where callbacks of jobs may be.
     pub fn strangers(&self) -> Destinations {
         Destinations::strangers(self.allowed.as_slice())
+    }
+
+    /// What the database is to know of the kinds.
+    pub fn kind_plans(&self) -> Vec<KindPlan> {
+        let kinds: BTreeSet<&Kind> = self.kinds.keys().chain(self.handlers.keys()).collect();
+        let plan = |kind: &Kind| KindPlan {
+            kind: kind.clone(),
+            retry: self.retry(kind),
+            singular: self.unique(kind).is_some(),
+            // A circle of kinds is no configuration.
+            on: crate::plans::follows(self, kind, None).unwrap_or_default(),
+            writes: self.kinds.get(kind).map(|settings| settings.writes.clone()).unwrap_or_default(),
+        };
+        kinds.into_iter().map(plan).collect()
     }
 
     /// When two jobs of this kind are the same work.

@@ -77,6 +77,7 @@ async fn work(
     });
     let Some(runtime) = stop.run_until_cancelled(opening).await else { return Ok(()) };
     let runtime = runtime?;
+    runtime.describe(config).await?;
     api.open(runtime.clone());
     let keeper = runtime.start_keeper(config).map_err(WorkerError::from)?;
     let worked = match roles.worker {

@@ -21,6 +21,7 @@ use mapae::outgoing::NoClient;
 use mapae::store::contract::{Store, StoreError};
 use mapae::worker::slots::Slots;
 use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
@@ -37,6 +38,8 @@ pub struct Runtime {
     pub window: Arc<Window>,
     pub accept: Accept,
     pub metrics: Arc<Metrics>,
+    /// Rung by programs that have submitted jobs in transactions of their own.
+    pub bell: Arc<Notify>,
     /// What holds over all processes, as this one was told.
     pub limits: Limits,
     slots: OnceLock<Slots>,
@@ -129,8 +132,8 @@ impl Runtime {
         let limits = config.limits();
         store.limit(limits.clone());
         let accept = Accept::new(store.clone(), broker.clone(), window.clone(), config.rescan_after);
-        let metrics = Arc::default();
-        Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, limits, slots: OnceLock::new() }))
+        let (metrics, bell, slots) = (Arc::default(), Arc::default(), OnceLock::new());
+        Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, bell, limits, slots }))
     }
 
     /// As [`Runtime::open`], again and again while waiting may help. `told` hears of every failure.
@@ -170,6 +173,12 @@ impl Runtime {
         self.slots.get()
     }
 
+    /// The database knows of the kinds of this configuration. For processes that stay: a command that looks in is to
+    /// change nothing.
+    pub async fn describe(&self, config: &Config) -> Result<(), StoreError> {
+        self.store.describe(&config.kind_plans()).await
+    }
+
     pub fn start_keeper(&self, config: &Config) -> Result<KeeperHandle, NoClient> {
         let plan = KeeperPlan {
             window: self.window.clone(),
@@ -177,6 +186,7 @@ impl Runtime {
             retention: config.retention.clone(),
             sink: None,
             tell: tell(config)?,
+            bell: self.bell.clone(),
             schedules: config.schedules.clone(),
         };
         Ok(keeper::start(self.parts(), plan))

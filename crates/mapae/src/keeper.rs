@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -94,6 +95,8 @@ pub struct KeeperPlan {
     pub sink: Option<Arc<dyn EventSink>>,
     /// Whom else to tell of events; a `sink` beside it is not asked.
     pub tell: Option<TellPlan>,
+    /// Rung where jobs may have become due just now: they are looked for at once.
+    pub bell: Arc<Notify>,
     /// The schedules this keeper keeps. Any number of keepers may have the same.
     pub schedules: Vec<Plan>,
 }
@@ -129,11 +132,13 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
         silent_since: Mutex::default(),
         defined: AtomicBool::new(false),
     });
+    let heard = tokio::spawn(hear(keeper.clone(), stop.clone()));
     let scheduled = (!keeper.plan.schedules.is_empty()).then_some(Duty::Schedules);
     let duties = [Duty::Bell, Duty::Leases, Duty::Events, Duty::Files]
         .into_iter()
         .chain(scheduled)
         .map(|duty| tokio::spawn(keep(keeper.clone(), duty, stop.clone())))
+        .chain([heard])
         .collect();
     KeeperHandle { stop, duties }
 }
@@ -158,6 +163,18 @@ enum Duty {
     Events,
     Files,
     Schedules,
+}
+
+/// Rings for programs that say in the database that they have submitted jobs.
+async fn hear(keeper: Arc<Keeper>, stop: CancellationToken) {
+    let store = keeper.parts.store.clone();
+    while let Some(heard) = stop.run_until_cancelled(store.heard()).await {
+        match heard {
+            Ok(()) => keeper.plan.bell.notify_one(),
+            // Nobody waits for it: what is due is looked for all the same.
+            Err(_) => drop(stop.run_until_cancelled(tokio::time::sleep(TROUBLE)).await),
+        }
+    }
 }
 
 /// Does one duty again and again, whatever becomes of a pass.
@@ -187,7 +204,11 @@ async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
                 TROUBLE
             }
         };
-        let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = keeper.plan.bell.notified(), if matches!(duty, Duty::Bell) => {}
+            () = stop.cancelled() => {}
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `POST /v1/jobs`: work of any kind, without a file of its own or with a small one in the body.
 
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -149,6 +149,17 @@ pub(super) async fn submit(
         None => accept(&api, &caller.runtime, job, sameness).await?,
     };
     accepted(&api, &caller.runtime, &caller.scope(), kept, preferred_wait(&headers)).await
+}
+
+/// Says that jobs were submitted in a transaction that has committed by now (`mapae.submit`): they are looked for at
+/// once instead of within 200 ms.
+#[utoipa::path(
+    post, path = "/v1/ring", tag = "jobs", security(("key" = ["jobs:write"])),
+    responses((status = 204), (status = "default", body = ProblemBody)),
+)]
+pub(super) async fn ring(caller: Caller<JobsWrite>) -> StatusCode {
+    caller.runtime.bell.notify_one();
+    StatusCode::NO_CONTENT
 }
 
 /// What makes a submission the same work as another; applied once its file is known.

@@ -151,8 +151,8 @@ pub const KEYS: &[Key] = &[
     key(
         "kind.*.on",
         Some("{}"),
-        "a table by outcome, such as { succeeded = { kind = \"mail.send\", params = { to = \"ops\" }, delay = \"10m\" } }",
-        "The job that is made when one of this kind has succeeded, failed, gone stale or was cancelled.",
+        "a table by outcome, such as { succeeded = { kind = \"mail.send\", params = { to = \"ops\" }, delay = \"10m\" } }, or a statement: { failed = \"update records set state = 'FAILED' where id = :params->>'id'\" } with :result, :params, :failure, :job, :owner and :attempt",
+        "The job that is made when one of this kind has succeeded, failed, gone stale or was cancelled; or, on PostgreSQL, the statement that runs in the transaction that ends it.",
     ),
     key(
         "schedule.*.cron",

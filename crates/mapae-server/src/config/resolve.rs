@@ -23,11 +23,11 @@ use super::key;
 use super::layer::{Setting, Settings, default_value};
 use super::nearest::nearest;
 use super::secret::Address;
-use super::value;
 use super::{
     Broker, Complete, Config, Handler, Hook, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern,
     Probe, Resource, Worker,
 };
+use super::{value, write};
 use crate::plans::UniqueBody;
 
 /// Largest secret file that is read.
@@ -140,9 +140,10 @@ impl Reader<'_> {
             let per_owner =
                 known.then(|| self.optional(at("per_owner"), limit)).flatten().unwrap_or_default();
             let unique = self.optional(at("unique"), unique);
-            let on = self.at(at("on"), described);
+            let on = self.at(at("on"), |value| described(&write::without_statements(value)?));
+            let writes = self.at(at("on"), write::statements);
             let retry = RetryPolicy { attempts, backoff };
-            kinds.insert(kind, KindSettings { retry, timeout, needs, whole, per_owner, unique, on });
+            kinds.insert(kind, KindSettings { retry, timeout, needs, whole, per_owner, unique, on, writes });
         }
         kinds
     }
@@ -307,6 +308,7 @@ impl Reader<'_> {
     /// What is right by itself and wrong together.
     fn check(&mut self, config: &Config) {
         self.check_follows(config);
+        self.check_writes(config);
         if let Err(unsafe_timing) = config.worker.timing.check() {
             self.errors.push(unsafe_timing.into());
         }
@@ -321,6 +323,17 @@ impl Reader<'_> {
                         all,
                     });
                 }
+            }
+        }
+    }
+
+    /// Statements run where the user's records can be.
+    fn check_writes(&mut self, config: &Config) {
+        let there = ["postgres", "postgresql"].contains(&config.database.scheme());
+        for (kind, settings) in config.kinds.iter().filter(|_| !there) {
+            if !settings.writes.is_empty() {
+                let why = "a statement runs only where database.url is PostgreSQL".to_owned();
+                self.errors.push(ConfigError::Follows { kind: kind.to_string(), why });
             }
         }
     }

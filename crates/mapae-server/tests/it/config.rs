@@ -162,8 +162,29 @@ fn what_this_version_does_not_do_is_refused_not_ignored() {
         let errors = load(file).unwrap_err();
         assert!(errors.iter().any(|error| error.contains("is not in this version")), "{file:?}: {errors:?}");
     }
-    // A statement to run is of a later version; a job to make is not.
-    assert!(load("[kind.\"a.b\".on]\nsucceeded = \"update x set y = 1\"").is_err());
+}
+
+#[test]
+fn what_is_written_when_a_job_ends_is_a_statement_for_postgresql() {
+    let postgres = "[database]\nurl = \"postgres://localhost/x\"\n";
+    let on = "[kind.\"a.b\".on]\nsucceeded = \"update x set y = :result where id = :params->>'id'\"\n\
+              failed = { sql = \"update x set y = null\", kind = \"c\" }";
+    let config = load(&format!("{postgres}{on}")).unwrap();
+    let plan = config.kind_plans().into_iter().find(|plan| plan.kind.as_str() == "a.b").unwrap();
+    let texts: Vec<&str> = plan.writes.values().map(String::as_str).collect();
+    assert_eq!(texts, ["update x set y = $1 where id = $2->>'id'", "update x set y = null"]);
+    assert_eq!(plan.on.len(), 1, "the job to make is made all the same");
+    let errors = load(on).unwrap_err();
+    assert!(errors.len() == 1 && errors[0].contains("only where database.url is PostgreSQL"), "{errors:?}");
+    for wrong in [
+        "succeeded = \"update x set y = :nothing\"",
+        "done = \"update x set y = 1\"",
+        "failed = \"\"",
+        "failed = 1",
+    ] {
+        let errors = load(&format!("{postgres}[kind.a.on]\n{wrong}")).unwrap_err();
+        assert!(errors.iter().all(|error| error.contains("kind.a.on")), "{errors:?}");
+    }
     assert!(load("[kind.\"a.b\".on]\nsucceeded = { kind = \"c\" }").is_ok());
 }
 

@@ -2,7 +2,7 @@
 //!
 //! One trait for each side that stands before a store: [`Run`] is the worker's, [`Remote`] that of work that
 //! others do, [`Keep`], [`Tell`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
-//! and of accepting; [`Gates`] is what holds between all of them. A store is all nine.
+//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own. A store is all ten.
 //!
 //! | rule | |
 //! |---|---|
@@ -19,6 +19,7 @@
 mod control;
 mod gate;
 mod keep;
+mod record;
 mod remote;
 mod run;
 mod schedule;
@@ -33,6 +34,7 @@ use async_trait::async_trait;
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, RingPlan, Rung};
+pub use self::record::{KindPlan, Records};
 pub use self::remote::{Awaited, Puller, Remote, Rest};
 pub use self::run::{
     Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
@@ -52,7 +54,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Where jobs live.
 #[async_trait]
 pub trait Store:
-    Run + Remote + Keep + Tell + Tidy + Schedules + View + Control + Gates + Send + Sync + 'static
+    Run + Remote + Keep + Tell + Tidy + Schedules + Records + View + Control + Gates + Send + Sync + 'static
 {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;

@@ -10,6 +10,7 @@ mod control;
 mod follow;
 mod gate;
 mod keep;
+mod record;
 mod remote;
 mod run;
 mod schedule;
@@ -84,7 +85,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 6, known: 6 })
+        Ok(Schema { found: 7, known: 7 })
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {

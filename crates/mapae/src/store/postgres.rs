@@ -16,6 +16,7 @@ mod member;
 #[cfg(feature = "faults")]
 mod mutant;
 mod presence;
+mod record;
 mod remote;
 mod run;
 mod schedule;
@@ -25,11 +26,12 @@ mod unique;
 mod view;
 
 use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Executor, PgConnection, Row};
 
 use self::absence::Absences;
@@ -65,6 +67,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (4, include_str!("../../migrations/postgres/0004_plans.sql")),
     (5, include_str!("../../migrations/postgres/0005_remote.sql")),
     (6, include_str!("../../migrations/postgres/0006_deliveries.sql")),
+    (7, include_str!("../../migrations/postgres/0007_records.sql")),
 ];
 
 /// The columns of a [`super::row::JobRow`], of a row called `j`.
@@ -101,6 +104,11 @@ pub struct Postgres {
     /// one, and what comes after a job is written beside it.
     singles: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     settles: Arc<Batcher<Settlement, Result<State, SettleError>>>,
+    /// Apart, because a statement of the user's runs with each, and may wait.
+    written: Arc<Batcher<Settlement, Result<State, SettleError>>>,
+    /// Whether some kind has such a statement, as far as this process was told.
+    writing: Arc<AtomicBool>,
+    listener: Arc<tokio::sync::Mutex<Option<PgListener>>>,
 }
 
 impl Postgres {
@@ -127,7 +135,7 @@ impl Postgres {
         };
         let (pool, views) = (connect(CONNECTIONS), connect(VIEW_CONNECTIONS));
         let (accepting, keyed, settling) = (pool.clone(), pool.clone(), pool.clone());
-        let sole = pool.clone();
+        let (sole, writing) = (pool.clone(), pool.clone());
         Ok(Self {
             accepts: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = accepting.clone();
@@ -153,6 +161,12 @@ impl Postgres {
                     run::settle(&pool, &batch, outbox).await
                 })
             })),
+            written: Arc::new(Batcher::spawn(4, 1, move |batch| {
+                let pool = writing.clone();
+                Box::pin(async move { run::settle(&pool, &batch, outbox).await })
+            })),
+            writing: Arc::default(),
+            listener: Arc::default(),
             pool,
             views,
             options,

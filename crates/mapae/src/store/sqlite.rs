@@ -16,6 +16,7 @@ mod member;
 #[cfg(feature = "faults")]
 mod mutant;
 mod presence;
+mod record;
 mod remote;
 mod run;
 mod schedule;
@@ -66,6 +67,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (4, include_str!("../../migrations/sqlite/0004_plans.sql")),
     (5, include_str!("../../migrations/sqlite/0005_remote.sql")),
     (6, include_str!("../../migrations/sqlite/0006_deliveries.sql")),
+    (7, include_str!("../../migrations/sqlite/0007_records.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

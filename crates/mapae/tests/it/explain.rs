@@ -20,8 +20,8 @@ use mapae::job::unique::UniqueRule;
 use mapae::job::{End, State};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Answer, Claim, EventFilter, Garbage, Holding, JobFilter, Join, LOOK_MAX, LaneQuota, NewKey, Page, Puller,
-    Receiver, Retention, RingPlan, Schedule, Scope, Settlement, Store, Told, WorkerReport,
+    Answer, Claim, EventFilter, Garbage, Holding, JobFilter, Join, KindPlan, LOOK_MAX, LaneQuota, NewKey,
+    Page, Puller, Receiver, Retention, RingPlan, Schedule, Scope, Settlement, Store, Told, WorkerReport,
 };
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection, Row};
@@ -149,6 +149,14 @@ pub(crate) async fn everything(store: &dyn Store) {
     }
     plans(store).await;
     tells(store).await;
+    let known = KindPlan {
+        kind: job().kind,
+        retry: job().retry,
+        singular: false,
+        on: Vec::new(),
+        writes: Default::default(),
+    };
+    store.describe(&[known]).await.unwrap();
     let key = NewKey { id: "k".into(), hash: [0; 32], owner: None, scopes: vec![], lifetime: None };
     store.add_key(key).await.unwrap();
     store.key(&[0; 32]).await.unwrap().unwrap();

@@ -188,6 +188,7 @@ async fn a_receiver_of_events_that_hangs_blocks_or_panics_stops_no_ring_and_no_r
                     retention: Retention::default(),
                     sink: Some(Arc::new(receiver.clone())),
                     tell: None,
+                    bell: Arc::default(),
                     schedules: Vec::new(),
                 },
             );

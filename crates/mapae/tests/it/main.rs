@@ -20,6 +20,7 @@ mod order;
 #[cfg(feature = "http")]
 mod outgoing;
 mod pointers;
+mod records;
 mod site;
 mod sqlite;
 mod stores;

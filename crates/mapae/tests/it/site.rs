@@ -112,6 +112,7 @@ impl Site {
             retention: Retention::default(),
             sink: None,
             tell: None,
+            bell: Arc::default(),
             schedules: Vec::new(),
         };
         self.keeper = Some(keeper::start(self.parts.clone(), plan));

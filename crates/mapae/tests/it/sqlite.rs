@@ -609,8 +609,14 @@ const TABLES: [&str; 15] = [
 
 /// Indexes that may be gone through: those whose length does not grow with the backlog or the history,
 /// and the one that gives a list its order and stops at its limit.
-const BOUNDED: [&str; 5] =
-    ["jobs_window", "jobs_running", "jobs_deleted", "events_unsent", "sqlite_autoindex_jobs_1"];
+const BOUNDED: [&str; 6] = [
+    "deliveries_dead",
+    "jobs_window",
+    "jobs_running",
+    "jobs_deleted",
+    "events_unsent",
+    "sqlite_autoindex_jobs_1",
+];
 
 #[test]
 fn no_statement_reads_through_a_whole_table_that_grows() {
