@@ -7,6 +7,7 @@
 //! The files are those of `sqlite`, function by function, to be read side by side.
 
 mod absence;
+mod adopt;
 mod ask;
 mod control;
 mod follow;
@@ -33,6 +34,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Executor, PgConnection, Row};
+
+pub use self::adopt::{AdoptError, Adoption, AdoptionPlan};
 
 use self::absence::Absences;
 use self::ask::Ask;

@@ -227,7 +227,9 @@ async fn what_no_program_could_read_is_refused_and_what_is_submitted_can_be_read
     }
     let jobs = bench.jobs().await;
     assert_eq!(jobs.len(), 4);
-    let [known, later, ..] = &jobs[..] else { panic!("{jobs:?}") };
+    // Ids of one millisecond come in any order.
+    let with = |priority: u8| jobs.iter().find(|job| job.priority.get() == priority).unwrap();
+    let (known, later) = (with(9), with(1));
     assert_eq!(
         (later.priority.get(), later.due_at > later.created_at, later.deadline.is_some()),
         (1, true, true)
@@ -387,4 +389,64 @@ async fn a_statement_that_fails_loses_no_job_and_one_that_waits_keeps_no_other_f
     holding.rollback().await.unwrap();
     assert_eq!(bench.store.settle(settlement).await.unwrap(), State::Failed, "asked again");
     assert_eq!(bench.record("3").await.unwrap().0, "FAILED");
+}
+
+#[tokio::test]
+async fn rows_that_wait_become_jobs_once_and_those_that_come_to_wait_later_do_too() {
+    let Some(bench) = Bench::new().await else { return };
+    let mut connection = bench.connection().await;
+    let run = async |connection: &mut PgConnection, statement: &str| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned())).execute(connection).await.unwrap();
+    };
+    run(
+        &mut connection,
+        "create type status as enum ('PENDING', 'DONE');
+         create table \"Records\" (\"Id\" bigint primary key, status status not null);
+         create table keyless (status text);
+         insert into \"Records\" values (1, 'PENDING'), (2, 'DONE'), (3, 'PENDING')",
+    )
+    .await;
+    let adoption = |table: &str, pending: &str| mapae::store::Adoption {
+        table: table.into(),
+        pending: pending.into(),
+        kind: kind("context"),
+        owner: Owner::new("acme").unwrap(),
+    };
+    let plan = bench.store.adoption(&adoption("\"Records\"", "status = 'PENDING'")).await.unwrap();
+    assert!(bench.jobs().await.is_empty(), "only said");
+    assert_eq!(bench.store.adopt(&plan).await.unwrap(), 2);
+    assert_eq!(bench.store.adopt(&plan).await.unwrap(), 0, "again it does nothing more");
+    let ids = async || {
+        let jobs = bench.jobs().await;
+        let mut ids: Vec<i64> = jobs.iter().map(|job| job.params["Id"].as_i64().unwrap()).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(ids().await, [1, 3]);
+    run(
+        &mut connection,
+        "insert into \"Records\" values (4, 'PENDING'), (5, 'DONE');
+         update \"Records\" set status = 'PENDING' where \"Id\" in (1, 2, 4);
+         update \"Records\" set status = 'DONE' where \"Id\" = 3",
+    )
+    .await;
+    assert_eq!(ids().await, [1, 2, 3, 4], "one each, for what had not waited before");
+    bench.store.disown(&plan).await.unwrap();
+    bench.store.disown(&plan).await.unwrap();
+    run(&mut connection, "insert into \"Records\" values (6, 'PENDING')").await;
+    assert_eq!(ids().await, [1, 2, 3, 4]);
+    assert_eq!(bench.store.adopt(&plan).await.unwrap(), 1, "what waited meanwhile");
+    for (table, pending, told) in [
+        ("nowhere", "true", "no such table"),
+        ("keyless", "true", "no primary key"),
+        ("\"Records\"", "true; drop table keyless", "condition"),
+        ("\"Records\"", "nothing = 1", "refused"),
+    ] {
+        let plan = bench.store.adoption(&adoption(table, pending)).await;
+        let error = match plan {
+            Ok(plan) => bench.store.adopt(&plan).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(error.to_string().contains(told), "{error}");
+    }
 }
