@@ -13,7 +13,7 @@ use mapae::handler::Handlers;
 use mapae::handler::http::{Service, ServicePlan};
 use mapae::job::limit::Limits;
 use mapae::job::name::Kind;
-use mapae::keeper::tell::{LinePlan, TellPlan};
+use mapae::keeper::tell::{Courier, LinePlan, TellPlan};
 use mapae::keeper::webhook::{To, Webhook};
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
@@ -265,8 +265,11 @@ fn tell(config: &Config) -> Result<Option<TellPlan>, NoClient> {
         return Ok(None);
     }
     let base = config.http.url.as_deref().unwrap_or_default();
-    let line = |to, destinations, secrets, concurrent| -> Result<LinePlan, NoClient> {
-        let courier = Arc::new(Webhook::new(to, destinations, events.timeout, secrets, base)?);
+    let line = |to: To, destinations, secrets, concurrent| -> Result<LinePlan, NoClient> {
+        let courier = match stream(&to, base) {
+            Some(stream) => stream,
+            None => Arc::new(Webhook::new(to, destinations, events.timeout, secrets, base)?),
+        };
         Ok(LinePlan { courier, concurrent, backoff: events.backoff, give_up: events.give_up })
     };
     let mut plan = TellPlan::default();
@@ -280,6 +283,18 @@ fn tell(config: &Config) -> Result<Option<TellPlan>, NoClient> {
         plan.callbacks = Some(line(To::Callbacks, config.strangers(), secrets, CALLBACKS_CONCURRENT)?);
     }
     Ok(Some(plan))
+}
+
+/// `None` where it is no stream, and so called.
+#[cfg(feature = "streams")]
+fn stream(to: &To, base: &str) -> Option<Arc<dyn Courier>> {
+    let To::Receiver(url) = to else { return None };
+    Some(Arc::new(mapae::keeper::stream::Stream::parse(url, base)?))
+}
+
+#[cfg(not(feature = "streams"))]
+fn stream(_: &To, _: &str) -> Option<Arc<dyn Courier>> {
+    None
 }
 
 /// The kinds that a worker of this configuration runs.

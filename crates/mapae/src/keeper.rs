@@ -38,6 +38,8 @@ use crate::worker::Parts;
 
 mod rescan;
 mod schedule;
+#[cfg(feature = "streams")]
+pub mod stream;
 pub mod tell;
 #[cfg(feature = "http")]
 pub mod webhook;

@@ -17,6 +17,14 @@ const CONCURRENT: usize = 8;
 /// Most receivers.
 const RECEIVERS_MAX: usize = 100;
 
+fn is_receiver(url: &str) -> bool {
+    #[cfg(feature = "streams")]
+    if mapae::keeper::stream::Stream::parse(url, "").is_some() {
+        return true;
+    }
+    is_http(url)
+}
+
 impl Reader<'_> {
     pub(super) fn events(&mut self) -> Events {
         let mut receivers = self.listed();
@@ -44,7 +52,7 @@ impl Reader<'_> {
         } else {
             self.read("events.to", value::list)
         };
-        if urls.len() > RECEIVERS_MAX || !urls.iter().all(|url| is_http(url)) {
+        if urls.len() > RECEIVERS_MAX || !urls.iter().all(|url| is_receiver(url)) {
             self.bad(&path, None);
             return Vec::new();
         }
@@ -73,7 +81,7 @@ impl Reader<'_> {
             let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
             let url = self.secret(at("url"));
             let named = name.len() <= 64 && name.chars().all(plain) && receivers.len() < RECEIVERS_MAX;
-            if !named || url.as_ref().is_some_and(|url| !is_http(url)) {
+            if !named || url.as_ref().is_some_and(|url| !is_receiver(url)) {
                 self.bad(&at("url"), None);
                 continue;
             }

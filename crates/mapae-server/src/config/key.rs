@@ -246,7 +246,7 @@ pub const KEYS: &[Key] = &[
     secret(
         "events.to",
         Some("[]"),
-        "a list of http:// or https:// addresses, or { file = \"PATH\" } with one in each line",
+        "a list of addresses, \"https://HOST/PATH\" or \"valkey://HOST/STREAM\", or { file = \"PATH\" } with one in each line",
         "Who is told of every event: CloudEvents, at least once, each job's in order.",
     ),
     secret(
@@ -271,7 +271,7 @@ pub const KEYS: &[Key] = &[
     secret(
         "receiver.*.url",
         None,
-        "an http:// or https:// address, or { file = \"PATH\" }",
+        "an http:// or https:// address, a stream (\"valkey://HOST/STREAM\", \"redis://…\"), or { file = \"PATH\" }",
         "Who is told of events, as events.to, with what it wants.",
     ),
     secret(

@@ -191,7 +191,7 @@ fn what_is_written_when_a_job_ends_is_a_statement_for_postgresql() {
 #[test]
 fn who_is_told_of_events_is_known_by_name_or_by_address() {
     let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-    let one = load("[events]\nto = [\"https://a.example/x\", \"http://10.0.0.1/\"]").unwrap();
+    let one = load("[events]\nto = [\"valkey://mq/stream\", \"http://10.0.0.1/\"]").unwrap();
     let other = load("[events]\nto = [\"http://10.0.0.1/\"]").unwrap();
     let names = |config: &Config| -> Vec<String> {
         config.events.receivers.iter().map(|receiver| receiver.to.name.clone()).collect()
@@ -206,7 +206,8 @@ fn who_is_told_of_events_is_known_by_name_or_by_address() {
     assert!(config.events.receivers[0].secrets.is_some());
     assert!(!format!("{config:?}").contains("MfKQ"));
     for (file, key) in [
-        ("[events]\nto = [\"valkey://mq/stream\"]", "events.to"),
+        ("[events]\nto = [\"valkey://mq\"]", "events.to"),
+        ("[events]\nto = [\"amqp://mq/exchange\"]", "events.to"),
         ("[events]\nto = \"nowhere\"", "events.to"),
         ("[events]\nsecret = \"hunter2\"", "events.secret"),
         ("[events]\ntimeout = \"31s\"", "events.timeout"),
