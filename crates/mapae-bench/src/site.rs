@@ -75,6 +75,8 @@ impl Site {
             rescan_after: RESCAN,
             retention: Retention::default(),
             sink: None,
+            tell: None,
+            bell: Arc::default(),
             schedules: Vec::new(),
         };
         let keeper = keeper::start(parts.clone(), plan);

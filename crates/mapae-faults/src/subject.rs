@@ -46,6 +46,8 @@ pub(crate) async fn run(words: &[String]) -> Result<(), Broken> {
         rescan_after: Duration::from_secs(2),
         retention: Retention::default(),
         sink: Some(Arc::new(sink)),
+        tell: None,
+        bell: Arc::default(),
         schedules: Vec::new(),
     };
     let _keeper = keeper::start(parts.clone(), plan);

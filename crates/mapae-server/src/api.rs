@@ -10,6 +10,7 @@
 mod admission;
 pub mod auth;
 mod dead;
+mod deliveries;
 mod documents;
 mod events;
 mod extract;
@@ -150,6 +151,7 @@ impl Api {
         (name = "jobs", description = "Submit work and follow it."),
         (name = "leases", description = "Do work over HTTP: lease it, keep it, tell its end."),
         (name = "dead", description = "Jobs that failed for good, waiting for a person."),
+        (name = "events", description = "Whom events are told, and what became of it."),
         (name = "runtime", description = "How the whole is doing."),
     ),
 )]
@@ -159,6 +161,7 @@ fn described() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(documents::upload))
         .routes(routes!(submit::submit, jobs::list))
+        .routes(routes!(submit::ring))
         .routes(routes!(jobs::show, jobs::delete))
         .routes(routes!(jobs::cancel))
         .routes(routes!(jobs::retry))
@@ -171,6 +174,12 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(dead::redrive))
         .routes(routes!(dead::resolve))
         .routes(routes!(dead::assign))
+        .routes(routes!(deliveries::dead))
+        .routes(routes!(deliveries::resend))
+        .routes(routes!(deliveries::resolve))
+        .routes(routes!(deliveries::replay))
+        .routes(routes!(deliveries::receivers))
+        .routes(routes!(deliveries::secrets))
         .routes(routes!(leases::lease))
         .routes(routes!(leases::batch))
         .routes(routes!(leases::heartbeat))

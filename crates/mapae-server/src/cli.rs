@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, resources, schedules,
-    serve, shell, submit, tables, work, workers,
+    adopt, analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, resources,
+    schedules, serve, shell, submit, tables, work, workers,
 };
 use crate::global::Global;
 use crate::output::say;
@@ -57,6 +57,8 @@ enum Command {
     /// Events of jobs
     #[command(subcommand)]
     Events(events::Events),
+    /// Turn rows of a table of your own into jobs (PostgreSQL)
+    Adopt(adopt::Adopt),
     /// Keys that let clients in
     #[command(subcommand)]
     Key(key::Key),
@@ -129,6 +131,7 @@ impl Cli {
             Command::Workers => workers::run(global).await,
             Command::Resources => resources::run(global).await,
             Command::Events(command) => command.run(global).await,
+            Command::Adopt(command) => command.run(global).await,
             Command::Key(command) => command.run(global).await,
             Command::Config(command) => command.run(global),
             Command::Models(command) => command.run(global),

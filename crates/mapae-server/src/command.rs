@@ -1,5 +1,6 @@
 //! One module for each command. They print data to stdout and talk on stderr.
 
+pub(crate) mod adopt;
 pub(crate) mod analyze;
 pub(crate) mod config;
 pub(crate) mod dead;

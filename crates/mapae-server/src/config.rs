@@ -6,6 +6,7 @@
 //! ```
 
 mod error;
+mod events;
 mod explain;
 pub mod key;
 mod layer;
@@ -14,22 +15,25 @@ mod reference;
 mod resolve;
 mod secret;
 mod value;
+mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use mapae::handler::http::{Body, FieldPath};
 use mapae::handler::signature::Secrets;
+use mapae::job::End;
 use mapae::job::lease::Timing;
 use mapae::job::limit::{self, Limit, Rate};
 use mapae::job::name::Kind;
 use mapae::job::resource::{Amounts, Needs};
-use mapae::job::retry::RetryPolicy;
+use mapae::job::retry::{Backoff, RetryPolicy};
 use mapae::job::schedule::Plan;
 use mapae::job::unique::UniqueRule;
-use mapae::store::contract::Retention;
+use mapae::outgoing::{Allowed, Destinations};
+use mapae::store::contract::{KindPlan, Receiver, Retention};
 
 pub use self::error::ConfigError;
 pub use self::layer::{Flag, Origin, Settings};
@@ -52,6 +56,9 @@ pub struct Config {
     pub schedules: Vec<Plan>,
     pub resources: BTreeMap<String, Resource>,
     pub handlers: BTreeMap<Kind, Handler>,
+    pub events: Events,
+    /// Where calls to the outside may go beyond what everybody may reach.
+    pub allowed: Vec<Allowed>,
     pub limits: Limits,
     pub retention: Retention,
     pub log: Log,
@@ -110,6 +117,8 @@ pub struct KindSettings {
     pub unique: Option<UniqueRule>,
     /// What comes after each job of the kind, unless its submission says otherwise.
     pub on: OnBody,
+    /// Statements that run in the transaction that ends a job of the kind.
+    pub writes: BTreeMap<End, String>,
     /// Of all jobs of the kind together, over all workers.
     pub whole: Limit,
     /// Of each owner's jobs of the kind, over all workers.
@@ -173,6 +182,32 @@ pub struct Hook {
     /// Values of the status that end the job.
     pub done: Vec<String>,
     pub failed: Vec<String>,
+}
+
+/// Who is told of what happens.
+#[derive(Clone, Debug)]
+pub struct Events {
+    pub receivers: Vec<ReceiverSettings>,
+    /// For jobs' own callbacks, which may be given only where this is.
+    pub callbacks: Option<Secrets>,
+    pub timeout: Duration,
+    pub backoff: Backoff,
+    pub give_up: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct ReceiverSettings {
+    pub to: Receiver,
+    pub url: Address,
+    pub secrets: Option<Secrets>,
+    pub concurrent: usize,
+}
+
+impl Events {
+    /// Whether anybody is told of anything.
+    pub fn any(&self) -> bool {
+        !self.receivers.is_empty() || self.callbacks.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -248,6 +283,30 @@ impl Config {
             .iter()
             .flat_map(|(kind, settings)| settings.needs.iter().map(move |(resource, _)| (kind, resource)));
         needs.filter(|(_, resource)| !self.resources.contains_key(*resource)).collect()
+    }
+
+    /// Where the services of this configuration may be.
+    pub fn operators(&self) -> Destinations {
+        Destinations::operators(self.allowed.as_slice())
+    }
+
+    /// Where callbacks of jobs may be.
+    pub fn strangers(&self) -> Destinations {
+        Destinations::strangers(self.allowed.as_slice())
+    }
+
+    /// What the database is to know of the kinds.
+    pub fn kind_plans(&self) -> Vec<KindPlan> {
+        let kinds: BTreeSet<&Kind> = self.kinds.keys().chain(self.handlers.keys()).collect();
+        let plan = |kind: &Kind| KindPlan {
+            kind: kind.clone(),
+            retry: self.retry(kind),
+            singular: self.unique(kind).is_some(),
+            // A circle of kinds is no configuration.
+            on: crate::plans::follows(self, kind, None).unwrap_or_default(),
+            writes: self.kinds.get(kind).map(|settings| settings.writes.clone()).unwrap_or_default(),
+        };
+        kinds.into_iter().map(plan).collect()
     }
 
     /// When two jobs of this kind are the same work.

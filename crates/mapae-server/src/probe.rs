@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use mapae::handler::http::FieldPath;
 use mapae::job::name::Kind;
 use mapae::job::retry::Failure;
+use mapae::outgoing::{Destinations, Outgoing, body_of};
 use mapae::remote::{self, End};
 use mapae::store::contract::{Awaited, Scope};
 use serde_json::Value;
@@ -28,10 +29,16 @@ const CONCURRENT: usize = 4;
 const ROUND_MAX: usize = 1_000;
 
 /// Asks about every job of the kind that its service has, again and again until `stop`.
-pub(crate) async fn watch(runtime: Arc<Runtime>, kind: Kind, probe: Probe, stop: CancellationToken) {
-    let client =
-        reqwest::Client::builder().timeout(PATIENCE).redirect(reqwest::redirect::Policy::none()).build();
-    let Ok(client) = client else { return warn!(%kind, "TLS cannot be used to ask the service") };
+pub(crate) async fn watch(
+    runtime: Arc<Runtime>,
+    kind: Kind,
+    probe: Probe,
+    destinations: Destinations,
+    stop: CancellationToken,
+) {
+    let Ok(client) = Outgoing::new(destinations, PATIENCE) else {
+        return warn!(%kind, "TLS cannot be used to ask the service");
+    };
     while stop.run_until_cancelled(tokio::time::sleep(probe.every)).await.is_some() {
         let Ok(all) = runtime.store.awaited(&kind, None, true, ROUND_MAX).await else { continue };
         let asking = futures_util::stream::iter(all.into_iter().map(|awaited| {
@@ -43,7 +50,7 @@ pub(crate) async fn watch(runtime: Arc<Runtime>, kind: Kind, probe: Probe, stop:
     }
 }
 
-async fn look_after(runtime: &Runtime, client: &reqwest::Client, probe: &Probe, awaited: &Awaited) {
+async fn look_after(runtime: &Runtime, client: &Outgoing, probe: &Probe, awaited: &Awaited) {
     let Some(end) = ask(client, probe, awaited).await else { return };
     let parts = runtime.parts();
     let Ok(Some(job)) = parts.store.job(&Scope::All, awaited.job).await else { return };
@@ -54,21 +61,15 @@ async fn look_after(runtime: &Runtime, client: &reqwest::Client, probe: &Probe, 
 }
 
 /// What the service says of the job; `None` where that is no end, or nothing.
-async fn ask(client: &reqwest::Client, probe: &Probe, awaited: &Awaited) -> Option<End> {
+async fn ask(client: &Outgoing, probe: &Probe, awaited: &Awaited) -> Option<End> {
     let key: String = url::form_urlencoded::byte_serialize(awaited.key.as_str().as_bytes()).collect();
     let key = key.replace('+', "%20");
-    let answer = client.get(probe.url.reveal().replace("{key}", &key)).send().await.ok()?;
+    let request = client.get(&probe.url.reveal().replace("{key}", &key)).ok()?;
+    let answer = request.send().await.ok()?;
     if !answer.status().is_success() {
         return None;
     }
-    let mut bytes = Vec::new();
-    let mut body = answer.bytes_stream();
-    while let Some(chunk) = body.next().await {
-        bytes.extend_from_slice(&chunk.ok()?);
-        if bytes.len() > ANSWER_BYTES_MAX {
-            return None;
-        }
-    }
+    let bytes = body_of(answer, ANSWER_BYTES_MAX).await.ok()?;
     end(&probe.status, &probe.done, &probe.failed, serde_json::from_slice(&bytes).ok()?)
 }
 

@@ -16,7 +16,7 @@ use crate::api::{self, Api, Watched};
 use crate::config::Config;
 use crate::http::Server;
 use crate::probe;
-use crate::runtime::{Migrate, Runtime};
+use crate::runtime::{Migrate, Runtime, WorkerError};
 use crate::trouble::{Exit, Trouble};
 
 /// What a process does.
@@ -80,8 +80,9 @@ async fn work(
     });
     let Some(runtime) = stop.run_until_cancelled(opening).await else { return Ok(()) };
     let runtime = runtime?;
+    runtime.describe(config).await?;
     api.open(runtime.clone());
-    let keeper = runtime.start_keeper(config);
+    let keeper = runtime.start_keeper(config).map_err(WorkerError::from)?;
     let worked = match roles.worker {
         true => with_worker(config, &runtime, api, stop, opened).await,
         false => {
@@ -113,7 +114,8 @@ async fn with_worker(
     api.health.watch(Watched { readiness: worker.readiness(), lease: config.worker.timing.lease });
     for (kind, handler) in &config.handlers {
         if let Some(probe) = handler.complete.probe.clone() {
-            tokio::spawn(probe::watch(runtime.clone(), kind.clone(), probe, stop.clone()));
+            let (runtime, kind) = (runtime.clone(), kind.clone());
+            tokio::spawn(probe::watch(runtime, kind, probe, config.operators(), stop.clone()));
         }
     }
     let told = opened(runtime).await;

@@ -10,19 +10,26 @@ use mapae::blob::{BlobError, Blobs};
 use mapae::broker::contract::{Broker, BrokerError};
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::Handlers;
-use mapae::handler::http::{NoClient, Service, ServicePlan};
+use mapae::handler::http::{Service, ServicePlan};
 use mapae::job::limit::Limits;
 use mapae::job::name::Kind;
 use mapae::job::resource::Amounts;
+use mapae::keeper::tell::{Courier, LinePlan, TellPlan};
+use mapae::keeper::webhook::{To, Webhook};
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
+use mapae::outgoing::NoClient;
 use mapae::store::contract::{Store, StoreError};
 use mapae::worker::slots::Slots;
 use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
 use crate::{ai, documents};
+
+/// Callbacks of different jobs told at the same time to one host.
+const CALLBACKS_CONCURRENT: usize = 4;
 
 /// An opened runtime.
 pub struct Runtime {
@@ -32,6 +39,8 @@ pub struct Runtime {
     pub window: Arc<Window>,
     pub accept: Accept,
     pub metrics: Arc<Metrics>,
+    /// Rung by programs that have submitted jobs in transactions of their own.
+    pub bell: Arc<Notify>,
     /// What holds over all processes, as this one was told.
     pub limits: Limits,
     slots: OnceLock<Slots>,
@@ -126,7 +135,8 @@ impl Runtime {
         let metrics: Arc<Metrics> = Arc::default();
         let (stored, rung) = (store.clone(), broker.clone());
         let accept = Accept::new(stored, rung, window.clone(), metrics.clone(), config.rescan_after);
-        Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, limits, slots: OnceLock::new() }))
+        let (bell, slots) = (Arc::default(), OnceLock::new());
+        Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, bell, limits, slots }))
     }
 
     /// As [`Runtime::open`], again and again while waiting may help. `told` hears of every failure.
@@ -166,15 +176,23 @@ impl Runtime {
         self.slots.get()
     }
 
-    pub fn start_keeper(&self, config: &Config) -> KeeperHandle {
+    /// The database knows of the kinds of this configuration. For processes that stay: a command that looks in is to
+    /// change nothing.
+    pub async fn describe(&self, config: &Config) -> Result<(), StoreError> {
+        self.store.describe(&config.kind_plans()).await
+    }
+
+    pub fn start_keeper(&self, config: &Config) -> Result<KeeperHandle, NoClient> {
         let plan = KeeperPlan {
             window: self.window.clone(),
             rescan_after: config.rescan_after,
             retention: config.retention.clone(),
             sink: None,
+            tell: tell(config)?,
+            bell: self.bell.clone(),
             schedules: config.schedules.clone(),
         };
-        keeper::start(self.parts(), plan)
+        Ok(keeper::start(self.parts(), plan))
     }
 
     /// A worker for every kind that this program and its configuration know and `worker.kinds` allows.
@@ -222,6 +240,7 @@ fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
     for (kind, handler) in &config.handlers {
         let plan = ServicePlan {
             url: handler.url.reveal().to_owned(),
+            destinations: config.operators(),
             body: handler.body,
             timeout: handler.timeout,
             concurrent: handler.concurrent,
@@ -263,6 +282,45 @@ fn capacity(config: &Config) -> Amounts {
     capacity
 }
 
+/// Whom this process tells of events.
+fn tell(config: &Config) -> Result<Option<TellPlan>, NoClient> {
+    let events = &config.events;
+    if !events.any() {
+        return Ok(None);
+    }
+    let base = config.http.url.as_deref().unwrap_or_default();
+    let line = |to: To, destinations, secrets, concurrent| -> Result<LinePlan, NoClient> {
+        let courier = match stream(&to, base) {
+            Some(stream) => stream,
+            None => Arc::new(Webhook::new(to, destinations, events.timeout, secrets, base)?),
+        };
+        Ok(LinePlan { courier, concurrent, backoff: events.backoff, give_up: events.give_up })
+    };
+    let mut plan = TellPlan::default();
+    for receiver in &events.receivers {
+        let to = To::Receiver(receiver.url.reveal().to_owned());
+        let line = line(to, config.operators(), receiver.secrets.clone(), receiver.concurrent)?;
+        plan.receivers.push((receiver.to.clone(), line));
+    }
+    if events.callbacks.is_some() {
+        let secrets = events.callbacks.clone();
+        plan.callbacks = Some(line(To::Callbacks, config.strangers(), secrets, CALLBACKS_CONCURRENT)?);
+    }
+    Ok(Some(plan))
+}
+
+/// `None` where it is no stream, and so called.
+#[cfg(feature = "streams")]
+fn stream(to: &To, base: &str) -> Option<Arc<dyn Courier>> {
+    let To::Receiver(url) = to else { return None };
+    Some(Arc::new(mapae::keeper::stream::Stream::parse(url, base)?))
+}
+
+#[cfg(not(feature = "streams"))]
+fn stream(_: &To, _: &str) -> Option<Arc<dyn Courier>> {
+    None
+}
+
 /// The kinds that a worker of this configuration runs.
 pub fn kinds(config: &Config) -> Vec<Kind> {
     let built_in = BUILT_IN.iter().filter_map(|name| Kind::new(*name).ok());
@@ -282,7 +340,7 @@ fn host_name() -> String {
 /// The configured database, whatever its schema.
 pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, StoreError> {
     prepare_folder(&config.database);
-    mapae::store::open(config.database.reveal(), false).await
+    mapae::store::open(config.database.reveal(), config.events.any()).await
 }
 
 /// A database file needs its folder. What goes wrong here is told by whoever opens the file.

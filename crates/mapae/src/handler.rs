@@ -32,8 +32,7 @@
 //! handlers.add(Greeter { greeting: "Hello".into() });
 //! ```
 
-#[cfg(feature = "http")]
-mod breaker;
+pub(crate) mod breaker;
 mod context;
 #[cfg(feature = "http")]
 pub mod http;

@@ -100,7 +100,7 @@ pub enum Status {
 }
 
 /// The four ways a job ends. It ends in exactly one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum End {
     Succeeded,
     Failed,

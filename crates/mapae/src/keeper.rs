@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -38,8 +39,14 @@ use crate::worker::Parts;
 
 mod rescan;
 mod schedule;
+#[cfg(feature = "streams")]
+pub mod stream;
+pub mod tell;
+#[cfg(feature = "http")]
+pub mod webhook;
 
 use self::rescan::Patience;
+use self::tell::{TellPlan, Teller};
 
 /// How often the keeper looks for due work: jobs wake within 250 ms of their time.
 const LOOK: Duration = Duration::from_millis(200);
@@ -73,7 +80,7 @@ const STOPPING: Duration = Duration::from_secs(5);
 /// Most rows a pass touches.
 const BATCH: usize = 1_000;
 
-/// Where events go. Its own retries are the keeper's: an event that was not taken is offered again.
+/// One that takes every event within this process, one after the other, where a [`TellPlan`] would be too much. Its own retries are the keeper's: an event that was not taken is offered again.
 #[async_trait]
 pub trait EventSink: Send + Sync + 'static {
     /// Taken, durably. An error offers the event, and all later ones of its job, again.
@@ -89,6 +96,10 @@ pub struct KeeperPlan {
     pub rescan_after: Duration,
     pub retention: Retention,
     pub sink: Option<Arc<dyn EventSink>>,
+    /// Whom else to tell of events; a `sink` beside it is not asked.
+    pub tell: Option<TellPlan>,
+    /// Rung where jobs may have become due just now: they are looked for at once.
+    pub bell: Arc<Notify>,
     /// The schedules this keeper keeps. Any number of keepers may have the same.
     pub schedules: Vec<Plan>,
 }
@@ -114,8 +125,10 @@ impl KeeperHandle {
 
 pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
     let stop = CancellationToken::new();
+    let teller = plan.tell.clone().map(|tell| Teller::new(parts.clone(), tell, stop.clone()));
     let keeper = Arc::new(Keeper {
         parts,
+        teller,
         plan,
         swept_at: Mutex::new(Instant::now()),
         rang_at: Mutex::new(Instant::now()),
@@ -123,17 +136,20 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
         silent_since: Mutex::default(),
         defined: AtomicBool::new(false),
     });
+    let heard = tokio::spawn(hear(keeper.clone(), stop.clone()));
     let scheduled = (!keeper.plan.schedules.is_empty()).then_some(Duty::Schedules);
     let duties = [Duty::Bell, Duty::Leases, Duty::Events, Duty::Files]
         .into_iter()
         .chain(scheduled)
         .map(|duty| tokio::spawn(keep(keeper.clone(), duty, stop.clone())))
+        .chain([heard])
         .collect();
     KeeperHandle { stop, duties }
 }
 
 struct Keeper {
     parts: Parts,
+    teller: Option<Teller>,
     plan: KeeperPlan,
     swept_at: Mutex<Instant>,
     /// When a pass last had something due to ring.
@@ -153,6 +169,18 @@ enum Duty {
     Events,
     Files,
     Schedules,
+}
+
+/// Rings for programs that say in the database that they have submitted jobs.
+async fn hear(keeper: Arc<Keeper>, stop: CancellationToken) {
+    let store = keeper.parts.store.clone();
+    while let Some(heard) = stop.run_until_cancelled(store.heard()).await {
+        match heard {
+            Ok(()) => keeper.plan.bell.notify_one(),
+            // Nobody waits for it: what is due is looked for all the same.
+            Err(_) => drop(stop.run_until_cancelled(tokio::time::sleep(TROUBLE)).await),
+        }
+    }
 }
 
 /// Does one duty again and again, whatever becomes of a pass.
@@ -182,7 +210,11 @@ async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
                 TROUBLE
             }
         };
-        let _ = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = keeper.plan.bell.notified(), if matches!(duty, Duty::Bell) => {}
+            () = stop.cancelled() => {}
+        }
     }
 }
 
@@ -202,7 +234,10 @@ impl Keeper {
         match duty {
             Duty::Bell => self.bell().await,
             Duty::Leases => self.leases().await.map(|()| ROUND),
-            Duty::Events => self.send().await.map(|()| ROUND),
+            Duty::Events => match &self.teller {
+                Some(teller) => teller.pass().await,
+                None => self.send().await.map(|()| ROUND),
+            },
             Duty::Files => self.files().await,
             Duty::Schedules => self.schedules().await,
         }

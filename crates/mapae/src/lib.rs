@@ -12,6 +12,7 @@
 //! | [`worker`] | receive, claim, run, settle, acknowledge |
 //! | [`remote`] | leases held outside: services that answer later, clients that pull |
 //! | [`keeper`] | the net under all of it |
+//! | `outgoing` | calls to the outside: where they may go |
 //! | [`testing`] | your handlers, tested |
 
 pub mod accept;
@@ -23,6 +24,8 @@ pub mod handler;
 pub mod job;
 pub mod keeper;
 pub mod metrics;
+#[cfg(feature = "http")]
+pub mod outgoing;
 pub mod remote;
 pub mod store;
 pub mod testing;

@@ -11,7 +11,7 @@ mod sqlite;
 
 use std::sync::Arc;
 
-pub use self::postgres::Postgres;
+pub use self::postgres::{AdoptError, Adoption, AdoptionPlan, Postgres};
 pub use self::sqlite::Sqlite;
 
 use self::contract::{Store, StoreError};

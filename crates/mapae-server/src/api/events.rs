@@ -19,7 +19,7 @@ use mapae::job::name::JobId;
 use mapae::job::record::Progress;
 use mapae::store::contract::{EventFilter, Scope, StoreError};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, watch};
 use utoipa::IntoParams;
 
@@ -306,31 +306,5 @@ fn message(event: &Event) -> Sent {
     Sent::default()
         .id(event.position.to_string())
         .event(event.event.as_str())
-        .data(cloud_event(event).to_string())
-}
-
-/// CloudEvents 1.0 as JSON: no content, no result, only where to find them.
-pub(super) fn cloud_event(event: &Event) -> Value {
-    let this = format!("/v1/jobs/{}", event.job);
-    json!({
-        "specversion": "1.0",
-        "id": format!("{}/{}", event.job, event.sequence),
-        "source": "/v1/jobs",
-        "type": format!("mapae.job.{}", event.event.as_str()),
-        "subject": event.job,
-        "time": event.at,
-        "sequence": event.sequence,
-        "partitionkey": event.job,
-        "datacontenttype": "application/json",
-        "data": {
-            "job": event.job,
-            "owner": event.owner,
-            "kind": event.kind,
-            "event": event.event.as_str(),
-            "attempt": event.attempt,
-            "worker": event.worker,
-            "code": event.code,
-            "links": { "self": this, "result": format!("{this}/result") },
-        },
-    })
+        .data(event.cloud_event("").to_string())
 }

@@ -27,6 +27,7 @@ const COUNTERS: &[(&str, &str, &str)] = &[
     ("mapae_deliveries_total", "answer", "Pointers and rows taken, by what the row said."),
     ("mapae_lease_lost_total", "kind", "Leases lost while the job ran."),
     ("mapae_taken_over_total", "", "Pointers taken over from workers that stopped."),
+    ("mapae_events_told_total", "outcome", "Events offered to receivers: taken, put off, or given up."),
     ("mapae_reaped_total", "kind", "Leases ended because their worker was gone."),
     ("mapae_rescanned_total", "path", "Pointers handed out again."),
     ("mapae_published_total", "path", "Pointers handed out for the first time."),

@@ -133,6 +133,15 @@ refusals! {
     PARAMS_TOO_LARGE = 422 "params-too-large"
         "The params are more than 256 KiB of JSON." "params 가 JSON 256 KiB 를 넘습니다."
         "Put what is larger in a file." "더 큰 것은 파일로 보내세요.";
+    CALLBACKS_NOT_CONFIGURED = 422 "callbacks-not-configured"
+        "This server tells no callbacks." "이 서버는 콜백을 보내지 않습니다."
+        "Set `callback.secret` in its configuration, or follow the job's events." "설정에 `callback.secret` 을 넣거나 작업의 이벤트를 구독하세요.";
+    CALLBACK_REFUSED = 422 "callback-refused"
+        "The callback's address is not one that may be called." "호출할 수 없는 콜백 주소입니다."
+        "Give a public https:// address, or have it allowed by name (`outgoing.allow`)." "공개 https:// 주소를 쓰거나 이름으로 허용(`outgoing.allow`)을 받으세요.";
+    RECEIVER_NOT_FOUND = 404 "receiver-not-found"
+        "There is no receiver of that name." "그런 이름의 수신처가 없습니다."
+        "`GET /v1/receivers` lists them." "`GET /v1/receivers` 로 목록을 보세요.";
     NOT_IN_THIS_VERSION = 422 "not-in-this-version"
         "This version does not do that." "이 버전에는 없는 기능입니다."
         "Leave out the field named in `detail`." "`detail` 에 적힌 필드를 빼세요.";

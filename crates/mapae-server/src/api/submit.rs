@@ -1,18 +1,19 @@
 //! `POST /v1/jobs`: work of any kind, without a file of its own or with a small one in the body.
 
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use mapae::accept::SubmitError;
+use mapae::job::event::EventKind;
 use mapae::job::name::{JobId, Kind, Priority};
-use mapae::job::record::NewJob;
+use mapae::job::record::{Callback, NewJob};
 use mapae::job::timestamp::Timestamp;
 use mapae::job::unique::{Part, UniqueRule};
 use mapae::store::contract::{AcceptError, Accepted};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
@@ -52,9 +53,54 @@ pub(super) struct Submission {
     unique: Option<UniqueBody>,
     /// The job that is made when this one has ended, by how it ended.
     on: Option<OnBody>,
-    /// Of a later version.
-    #[schema(value_type = Option<Object>)]
-    callback: Option<Value>,
+    /// Where this job's end is told: an address, or one with the events it is to be told of.
+    callback: Option<CallbackBody>,
+}
+
+/// Where a job's own events are told, signed as Standard Webhooks with the owner's secret.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum CallbackBody {
+    /// Told of the end.
+    Url(String),
+    Chosen(ChosenCallback),
+}
+
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChosenCallback {
+    #[schema(example = "https://app.example/hooks/mapae")]
+    url: String,
+    /// `succeeded`, `failed`, `cancelled` and `stale` where it is not given.
+    events: Option<Vec<String>>,
+}
+
+impl CallbackBody {
+    fn read(&self, api: &Api) -> Result<Callback, Problem> {
+        let (url, events) = match self {
+            Self::Url(url) => (url, None),
+            Self::Chosen(chosen) => (&chosen.url, chosen.events.as_ref()),
+        };
+        if api.config.events.callbacks.is_none() {
+            return Err((&problem::CALLBACKS_NOT_CONFIGURED).into());
+        }
+        let url = api.config.strangers().check(url).map_err(|_| &problem::CALLBACK_REFUSED)?;
+        let ends = || EventKind::ALL.into_iter().filter(|event| event.is_terminal()).collect();
+        let events = match events {
+            None => ends(),
+            Some(names) => {
+                let named: Option<Vec<_>> = names.iter().map(|name| EventKind::parse(name)).collect();
+                named.filter(|events| !events.is_empty() && events.len() <= EventKind::ALL.len()).ok_or_else(
+                    || {
+                        let known = EventKind::ALL.map(EventKind::as_str).join(", ");
+                        Problem::from(&problem::BODY_INVALID)
+                            .detail(format!("`callback.events` are of {known}."))
+                    },
+                )?
+            }
+        };
+        Ok(Callback { url: url.into(), events })
+    }
 }
 
 /// A file within the body. The body's limit of 1 MiB holds for all of it.
@@ -120,6 +166,17 @@ async fn first_answer(runtime: &Runtime, job: &NewJob) -> Result<Option<Accepted
         }
         Some(_) => Err(SubmitError::from(AcceptError::KeyReused).into()),
     }
+}
+
+/// Says that jobs were submitted in a transaction that has committed by now (`mapae.submit`): they are looked for at
+/// once instead of within 200 ms.
+#[utoipa::path(
+    post, path = "/v1/ring", tag = "jobs", security(("key" = ["jobs:write"])),
+    responses((status = 204), (status = "default", body = ProblemBody)),
+)]
+pub(super) async fn ring(caller: Caller<JobsWrite>) -> StatusCode {
+    caller.runtime.bell.notify_one();
+    StatusCode::NO_CONTENT
 }
 
 /// What makes a submission the same work as another; applied once its file is known.
@@ -259,15 +316,15 @@ impl Submission {
         if let (Some(parts), true) = (parts.as_array_mut(), self.unique.is_some() || self.on.is_some()) {
             parts.push(serde_json::json!([self.unique, self.on]));
         }
+        if let (Some(parts), Some(callback)) = (parts.as_array_mut(), &self.callback) {
+            parts.push(serde_json::json!({ "callback": callback }));
+        }
         Sha256::digest(parts.to_string().as_bytes()).into()
     }
 
     fn read(self, api: &Api, caller: &Caller<JobsWrite>) -> Result<(NewJob, Option<Inline>), Problem> {
         let bad = |detail: String| Problem::from(&problem::BODY_INVALID).detail(detail);
-        if self.callback.is_some() {
-            let detail = "`callback` is not taken yet.";
-            return Err(Problem::from(&problem::NOT_IN_THIS_VERSION).detail(detail));
-        }
+        let callback = self.callback.as_ref().map(|callback| callback.read(api)).transpose()?;
         let owner = caller.identity.owner_of_new(self.owner.as_deref())?;
         let kind = Kind::new(self.kind).map_err(|error| bad(format!("`kind`: {error}.")))?;
         let time = |field: &str, text: Option<String>| match text {
@@ -280,6 +337,7 @@ impl Submission {
         let params = self.params.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
         let mut job = NewJob::new(owner, kind, params);
         job.retry = api.config.retry(&job.kind);
+        job.callback = callback;
         job.on =
             plans::follows(&api.config, &job.kind, self.on.as_ref()).map_err(|why| bad(format!("{why}.")))?;
         job.run_at = time("run_at", self.run_at)?;

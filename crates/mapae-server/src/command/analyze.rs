@@ -23,7 +23,7 @@ use crate::config::{Config, Flag};
 use crate::documents::KIND;
 use crate::global::Global;
 use crate::output::{Column, Line, print, say, table};
-use crate::runtime::{Migrate, Runtime};
+use crate::runtime::{Migrate, Runtime, WorkerError};
 use crate::trouble::{Exit, Trouble};
 use crate::upload::{Names, take};
 use crate::{log, media, signals};
@@ -90,10 +90,12 @@ impl Analyze {
         let mut config = global.configuration(&self.flags(data)?)?;
         // What comes at set times is a server's to make.
         config.schedules.clear();
+        // So is telling what became of a server's jobs.
+        (config.events.receivers, config.events.callbacks) = (Vec::new(), None);
         log::start(&crate::config::Log { level: crate::config::Level::Error, ..config.log });
         let stop = signals::stop_token()?;
         let runtime = Runtime::open(&config, Migrate::Always).await?;
-        let keeper = runtime.start_keeper(&config);
+        let keeper = runtime.start_keeper(&config).map_err(WorkerError::from)?;
         let worker = runtime.start_worker(&config, stop.clone()).await?;
         let done = stop.run_until_cancelled(self.all(&config, &runtime)).await;
         worker.drain().await;

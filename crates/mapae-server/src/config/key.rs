@@ -151,8 +151,8 @@ pub const KEYS: &[Key] = &[
     key(
         "kind.*.on",
         Some("{}"),
-        "a table by outcome, such as { succeeded = { kind = \"mail.send\", params = { to = \"ops\" }, delay = \"10m\" } }",
-        "The job that is made when one of this kind has succeeded, failed, gone stale or was cancelled.",
+        "a table by outcome, such as { succeeded = { kind = \"mail.send\", params = { to = \"ops\" }, delay = \"10m\" } }, or a statement: { failed = \"update records set state = 'FAILED' where id = :params->>'id'\" } with :result, :params, :failure, :job, :owner and :attempt",
+        "The job that is made when one of this kind has succeeded, failed, gone stale or was cancelled; or, on PostgreSQL, the statement that runs in the transaction that ends it.",
     ),
     key(
         "schedule.*.cron",
@@ -243,6 +243,73 @@ pub const KEYS: &[Key] = &[
         "{ url = \"http://ai/contexts/{key}\", status = \"$.state\", done = [\"DONE\"], failed = [\"FAILED\"], every = \"15s\" }",
         "Where the service is asked, from time to time, how far it is with what it accepted.",
     ),
+    secret(
+        "events.to",
+        Some("[]"),
+        "a list of addresses, \"https://HOST/PATH\" or \"valkey://HOST/STREAM\", or { file = \"PATH\" } with one in each line",
+        "Who is told of every event: CloudEvents, at least once, each job's in order.",
+    ),
+    secret(
+        "events.secret",
+        None,
+        "\"whsec_…\" (base64 of 24 to 64 bytes), \"whsk_…\" (an ed25519 key), a list of them while they are rotated, or { file = \"PATH\" }",
+        "What events are signed with (Standard Webhooks).",
+    ),
+    key(
+        "events.timeout",
+        Some("\"10s\""),
+        "a time of at most \"30s\"",
+        "How long a receiver may take for one event.",
+    ),
+    key(
+        "events.backoff",
+        Some("\"2s..30m\""),
+        BACKOFF,
+        "The wait after an event was not taken, doubling from the first to the longest.",
+    ),
+    key("events.give_up", Some("\"3d\""), TIME, "How long an event is offered before it is given up."),
+    secret(
+        "receiver.*.url",
+        None,
+        "an http:// or https:// address, a stream (\"valkey://HOST/STREAM\", \"redis://…\"), or { file = \"PATH\" }",
+        "Who is told of events, as events.to, with what it wants.",
+    ),
+    secret(
+        "receiver.*.secret",
+        None,
+        "as events.secret",
+        "What its events are signed with; events.secret, if not given.",
+    ),
+    key(
+        "receiver.*.events",
+        Some("[]"),
+        "a list such as [\"succeeded\", \"failed\"]; [] for all",
+        "Which events it is told of.",
+    ),
+    key(
+        "receiver.*.kinds",
+        Some("[]"),
+        "a list of kinds, such as [\"document.analyze\", \"mail.*\"]; [] for all",
+        "Of which kinds of job it is told.",
+    ),
+    key(
+        "receiver.*.concurrent",
+        Some("8"),
+        "a number from 1 to 256",
+        "How many events of different jobs each process tells it at the same time.",
+    ),
+    secret(
+        "callback.secret",
+        None,
+        "as events.secret",
+        "With it a job may have a callback. Each owner's callbacks are signed with a secret of its own, made from this one: `mapae events secret`.",
+    ),
+    key(
+        "outgoing.allow",
+        Some("[]"),
+        "a list of hosts, domains and networks, such as [\"hooks.internal\", \"*.svc.local\", \"10.1.0.0/16\"]",
+        "Where calls to the outside may go although it is private, reserved or not https.",
+    ),
     key("limits.upload", Some("\"4GiB\""), SIZE, "The largest file that is accepted."),
     key(
         "limits.uploads",
@@ -287,7 +354,7 @@ pub const KEYS: &[Key] = &[
 
 /// Keys of the design that this version does not act on. They are refused: ignoring one would promise
 /// what is not done.
-const LATER: &[&str] = &["ai", "events", "labels", "dashboard", "handler.*.complete.event"];
+const LATER: &[&str] = &["ai", "labels", "dashboard", "handler.*.complete.event"];
 
 impl Key {
     /// Whether this key is what `path` names.

@@ -14,6 +14,7 @@ use mapae::job::resource::Needs;
 use mapae::job::retry::RetryPolicy;
 use mapae::job::schedule::{Cron, Missed, Plan};
 use mapae::job::unique::UniqueRule;
+use mapae::outgoing::Allowed;
 use mapae::store::contract::Retention;
 use toml::Value;
 
@@ -22,11 +23,11 @@ use super::key;
 use super::layer::{Setting, Settings, default_value};
 use super::nearest::nearest;
 use super::secret::Address;
-use super::value;
 use super::{
     Broker, Complete, Config, Handler, Hook, Http, KindSettings, Level, Limits, Log, LogFormat, Pattern,
     Probe, Resource, Worker,
 };
+use super::{value, write};
 use crate::plans::UniqueBody;
 
 /// Largest secret file that is read.
@@ -42,8 +43,8 @@ impl Config {
     }
 }
 
-struct Reader<'a> {
-    settings: &'a Settings,
+pub(super) struct Reader<'a> {
+    pub(super) settings: &'a Settings,
     errors: Vec<ConfigError>,
 }
 
@@ -73,6 +74,10 @@ impl Reader<'_> {
             schedules: Vec::new(),
             resources: self.resources(),
             handlers: self.handlers(),
+            events: self.events(),
+            allowed: self.read("outgoing.allow", |value| {
+                value::list(value)?.iter().map(|text| Allowed::parse(text)).collect()
+            }),
             limits: Limits {
                 upload: self.read("limits.upload", value::size),
                 uploads: self.count("limits.uploads", 1, 10_000),
@@ -135,9 +140,10 @@ impl Reader<'_> {
             let per_owner =
                 known.then(|| self.optional(at("per_owner"), limit)).flatten().unwrap_or_default();
             let unique = self.optional(at("unique"), unique);
-            let on = self.at(at("on"), described);
+            let on = self.at(at("on"), |value| described(&write::without_statements(value)?));
+            let writes = self.at(at("on"), write::statements);
             let retry = RetryPolicy { attempts, backoff };
-            kinds.insert(kind, KindSettings { retry, timeout, needs, whole, per_owner, unique, on });
+            kinds.insert(kind, KindSettings { retry, timeout, needs, whole, per_owner, unique, on, writes });
         }
         kinds
     }
@@ -180,7 +186,7 @@ impl Reader<'_> {
     }
 
     /// One secret or several, each as text or in a file.
-    fn secrets(&mut self, path: Vec<String>) -> Option<Secrets> {
+    pub(super) fn secrets(&mut self, path: Vec<String>) -> Option<Secrets> {
         let setting = self.settings.get(&path)?;
         let texts: Option<Vec<String>> = match &setting.value {
             Value::Array(items) => items.iter().map(value::text).collect(),
@@ -260,7 +266,7 @@ impl Reader<'_> {
         there
     }
 
-    fn missing(&mut self, path: &[String]) {
+    pub(super) fn missing(&mut self, path: &[String]) {
         self.errors.push(ConfigError::Bad {
             key: key::show(path),
             origin: super::layer::Origin::Default,
@@ -302,6 +308,7 @@ impl Reader<'_> {
     /// What is right by itself and wrong together.
     fn check(&mut self, config: &Config) {
         self.check_follows(config);
+        self.check_writes(config);
         if let Err(unsafe_timing) = config.worker.timing.check() {
             self.errors.push(unsafe_timing.into());
         }
@@ -316,6 +323,17 @@ impl Reader<'_> {
                         all,
                     });
                 }
+            }
+        }
+    }
+
+    /// Statements run where the user's records can be.
+    fn check_writes(&mut self, config: &Config) {
+        let there = ["postgres", "postgresql"].contains(&config.database.scheme());
+        for (kind, settings) in config.kinds.iter().filter(|_| !there) {
+            if !settings.writes.is_empty() {
+                let why = "a statement runs only where database.url is PostgreSQL".to_owned();
+                self.errors.push(ConfigError::Follows { kind: kind.to_string(), why });
             }
         }
     }
@@ -348,7 +366,7 @@ impl Reader<'_> {
         kind
     }
 
-    fn duration(&mut self, path: &str) -> Duration {
+    pub(super) fn duration(&mut self, path: &str) -> Duration {
         self.read(path, positive_duration)
     }
 
@@ -356,12 +374,12 @@ impl Reader<'_> {
         self.read(path, |value| counted(value, min, max))
     }
 
-    fn read<T>(&mut self, path: &str, read: impl Fn(&Value) -> Option<T>) -> T {
+    pub(super) fn read<T>(&mut self, path: &str, read: impl Fn(&Value) -> Option<T>) -> T {
         self.at(key::parse(path), read)
     }
 
     /// The value at `path`; where it cannot be read the mistake is kept and the default stands in.
-    fn at<T>(&mut self, path: Vec<String>, read: impl Fn(&Value) -> Option<T>) -> T {
+    pub(super) fn at<T>(&mut self, path: Vec<String>, read: impl Fn(&Value) -> Option<T>) -> T {
         self.optional(path.clone(), &read).unwrap_or_else(|| {
             let default = key::find(&path).and_then(|key| key.default).expect("the key has a default");
             read(&default_value(default)).expect("defaults can be read")
@@ -388,7 +406,7 @@ impl Reader<'_> {
     }
 
     /// A secret's text, from the value itself or from the file it names.
-    fn secret(&mut self, path: Vec<String>) -> Option<String> {
+    pub(super) fn secret(&mut self, path: Vec<String>) -> Option<String> {
         let setting = self.settings.get(&path)?;
         let file = match &setting.value {
             Value::String(text) => return Some(text.clone()),
@@ -410,7 +428,7 @@ impl Reader<'_> {
     }
 
     /// Keeps one mistake a key.
-    fn bad(&mut self, path: &[String], setting: Option<&Setting>) {
+    pub(super) fn bad(&mut self, path: &[String], setting: Option<&Setting>) {
         let key = key::show(path);
         let told = |error: &ConfigError| matches!(error, ConfigError::Bad { key: told, .. } | ConfigError::SecretFile { key: told, .. } if *told == key);
         if self.errors.iter().any(told) {
@@ -440,12 +458,12 @@ fn positive_duration(value: &Value) -> Option<Duration> {
     value::duration(value).filter(|duration| !duration.is_zero())
 }
 
-fn counted(value: &Value, min: u64, max: u64) -> Option<usize> {
+pub(super) fn counted(value: &Value, min: u64, max: u64) -> Option<usize> {
     let count = value::count(value).filter(|count| (min..=max).contains(count))?;
     usize::try_from(count).ok()
 }
 
-fn is_http(url: &str) -> bool {
+pub(super) fn is_http(url: &str) -> bool {
     url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 

@@ -157,15 +157,71 @@ fn what_this_version_does_not_do_is_refused_not_ignored() {
     for file in [
         "[ai]\nproviders = [\"local\"]",
         "[ai.provider.local]\nkind = \"x\"",
-        "[events]\nto = []",
         "[handler.\"a.b\".complete]\nevent = { source = \"amqp://mq/x\" }",
     ] {
         let errors = load(file).unwrap_err();
         assert!(errors.iter().any(|error| error.contains("is not in this version")), "{file:?}: {errors:?}");
     }
-    // A statement to run is of a later version; a job to make is not.
-    assert!(load("[kind.\"a.b\".on]\nsucceeded = \"update x set y = 1\"").is_err());
+}
+
+#[test]
+fn what_is_written_when_a_job_ends_is_a_statement_for_postgresql() {
+    let postgres = "[database]\nurl = \"postgres://localhost/x\"\n";
+    let on = "[kind.\"a.b\".on]\nsucceeded = \"update x set y = :result where id = :params->>'id'\"\n\
+              failed = { sql = \"update x set y = null\", kind = \"c\" }";
+    let config = load(&format!("{postgres}{on}")).unwrap();
+    let plan = config.kind_plans().into_iter().find(|plan| plan.kind.as_str() == "a.b").unwrap();
+    let texts: Vec<&str> = plan.writes.values().map(String::as_str).collect();
+    assert_eq!(texts, ["update x set y = $1 where id = $2->>'id'", "update x set y = null"]);
+    assert_eq!(plan.on.len(), 1, "the job to make is made all the same");
+    let errors = load(on).unwrap_err();
+    assert!(errors.len() == 1 && errors[0].contains("only where database.url is PostgreSQL"), "{errors:?}");
+    for wrong in [
+        "succeeded = \"update x set y = :nothing\"",
+        "done = \"update x set y = 1\"",
+        "failed = \"\"",
+        "failed = 1",
+    ] {
+        let errors = load(&format!("{postgres}[kind.a.on]\n{wrong}")).unwrap_err();
+        assert!(errors.iter().all(|error| error.contains("kind.a.on")), "{errors:?}");
+    }
     assert!(load("[kind.\"a.b\".on]\nsucceeded = { kind = \"c\" }").is_ok());
+}
+
+#[test]
+fn who_is_told_of_events_is_known_by_name_or_by_address() {
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let one = load("[events]\nto = [\"valkey://mq/stream\", \"http://10.0.0.1/\"]").unwrap();
+    let other = load("[events]\nto = [\"http://10.0.0.1/\"]").unwrap();
+    let names = |config: &Config| -> Vec<String> {
+        config.events.receivers.iter().map(|receiver| receiver.to.name.clone()).collect()
+    };
+    assert_eq!(names(&one)[1..], names(&other), "wherever it stands in the list");
+    assert!(one.events.any() && !load("").unwrap().events.any());
+    let file = format!(
+        "[events]\nsecret = \"{secret}\"\n[receiver.a]\nurl = \"https://a.example/\"\nevents = [\"failed\"]"
+    );
+    let config = load(&file).unwrap();
+    assert_eq!(names(&config), ["a"]);
+    assert!(config.events.receivers[0].secrets.is_some());
+    assert!(!format!("{config:?}").contains("MfKQ"));
+    for (file, key) in [
+        ("[events]\nto = [\"valkey://mq\"]", "events.to"),
+        ("[events]\nto = [\"amqp://mq/exchange\"]", "events.to"),
+        ("[events]\nto = \"nowhere\"", "events.to"),
+        ("[events]\nsecret = \"hunter2\"", "events.secret"),
+        ("[events]\ntimeout = \"31s\"", "events.timeout"),
+        ("[receiver.a]\nevents = [\"failed\"]", "receiver.a.url"),
+        ("[receiver.a]\nurl = \"ftp://a/\"", "receiver.a.url"),
+        ("[receiver.\"a/b\"]\nurl = \"https://a/\"", "receiver.\"a/b\".url"),
+        ("[receiver.a]\nurl = \"https://a/\"\nevents = [\"done\"]", "receiver.a.events"),
+        ("[receiver.a]\nurl = \"https://a/\"\nkinds = [\"No Kind\"]", "receiver.a.kinds"),
+        ("[callback]\nsecret = \"whsk_AAAA\"", "callback.secret"),
+        ("[outgoing]\nallow = [\"10.0.0.0/99\"]", "outgoing.allow"),
+    ] {
+        let errors = load(file).unwrap_err();
+        assert!(errors.iter().all(|error| error.contains(key)) && errors.len() == 1, "{file:?}: {errors:?}");
+    }
 }
 
 #[test]

@@ -16,4 +16,5 @@ mod problems;
 mod remote;
 mod routes;
 mod site;
+mod tell;
 mod understand;

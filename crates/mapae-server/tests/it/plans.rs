@@ -123,7 +123,7 @@ async fn schedules_are_listed_paused_resumed_and_run_by_hand() {
     let site = Site::with(NIGHTLY).await;
     let (admin, acme) = (site.admin().await, site.key(Some("acme"), &ALL).await);
     let other = site.key(Some("other"), &ALL).await;
-    let keeper = site.runtime.start_keeper(&config(&site.folder, NIGHTLY));
+    let keeper = site.runtime.start_keeper(&config(&site.folder, NIGHTLY)).unwrap();
     until("the schedule is known", || async {
         site.get(&acme, "/v1/schedules").await.json()["items"]
             .as_array()
@@ -173,7 +173,7 @@ async fn a_schedule_makes_its_job_when_it_ticks_however_many_keep_it() {
     let site = Site::with(often).await;
     let key = site.key(Some("acme"), &ALL).await;
     let config = config(&site.folder, often);
-    let keepers = [site.runtime.start_keeper(&config), site.runtime.start_keeper(&config)];
+    let keepers = [(); 2].map(|()| site.runtime.start_keeper(&config).unwrap());
     let jobs =
         async || site.get(&key, "/v1/jobs?kind=report").await.json()["items"].as_array().unwrap().clone();
     until("three ticks had their jobs", || async { jobs().await.len() >= 3 }).await;

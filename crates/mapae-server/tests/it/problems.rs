@@ -31,7 +31,12 @@ async fn whatever_is_wrong_with_a_body_is_told_by_its_own_code() {
         ("application/json", r#"{"kind":"../work"}"#, 422, "body-invalid"),
         ("application/json", r#"{"kind":"work","run_at":"tomorrow"}"#, 422, "body-invalid"),
         ("application/json", r#"{"kind":"work","owner":"a b"}"#, 422, "body-invalid"),
-        ("application/json", r#"{"kind":"work","callback":{"url":"http://x"}}"#, 422, "not-in-this-version"),
+        (
+            "application/json",
+            r#"{"kind":"work","callback":{"url":"http://x"}}"#,
+            422,
+            "callbacks-not-configured",
+        ),
         ("text/plain", r#"{"kind":"work"}"#, 415, "media-type-unsupported"),
         ("", r#"{"kind":"work"}"#, 415, "media-type-unsupported"),
     ];

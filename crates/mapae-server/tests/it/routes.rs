@@ -88,13 +88,16 @@ async fn each_scope_opens_its_calls_and_no_others() {
         let key = site.key(None, &[scope]).await;
         for (method, path) in calls() {
             let opened = match (method.as_str(), path.as_str()) {
-                (_, "/v1/workers") | (_, "/v1/lanes/{lane}/pause" | "/v1/lanes/{lane}/resume") => false,
+                (_, "/v1/workers" | "/v1/receivers" | "/v1/events/replay")
+                | (_, "/v1/lanes/{lane}/pause" | "/v1/lanes/{lane}/resume") => false,
                 ("POST", path) if path.starts_with("/v1/schedules/") || path.starts_with("/v1/kinds/") => {
                     false
                 }
                 (_, path) if path.contains("/result") => ["files:read", "jobs:read"].contains(&scope),
+                (_, "/v1/callbacks/secrets") => scope == "jobs:write",
                 ("GET", _) => scope == "jobs:read",
                 (_, "/v1/jobs/{id}/retry") => ["dead:write", "jobs:write"].contains(&scope),
+                (_, "/v1/events/resend" | "/v1/events/resolve") => scope == "dead:write",
                 (_, path) if path.starts_with("/v1/dead/") => scope == "dead:write",
                 (_, path) if path.starts_with("/v1/leases") => scope == "jobs:work",
                 _ => scope == "jobs:write",

@@ -1,4 +1,4 @@
-//! Whether a service is left alone: after some failures in a row for a while, then longer and longer, until
+//! Whether a service, or a receiver of events, is left alone: after some failures in a row for a while, then longer and longer, until
 //! a call goes well again. Pure but for the lock.
 
 use std::sync::{Mutex, PoisonError};
@@ -10,9 +10,9 @@ const FAILURES: u32 = 5;
 /// The first rest and the longest, doubling.
 const REST: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 
-/// One for each handler and process. Other processes are told of a rest through the store.
+/// One for each handler or receiver, and process. Other processes are told of a rest through the store.
 #[derive(Default)]
-pub(super) struct Breaker(Mutex<Known>);
+pub(crate) struct Breaker(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
@@ -24,18 +24,18 @@ struct Known {
 
 impl Breaker {
     /// How long the service is left alone from now.
-    pub(super) fn rests(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn rests(&self, now: Instant) -> Option<Duration> {
         let until = self.known().until?;
         until.checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
     /// It has opened and no call has gone well since: calls go one at a time.
-    pub(super) fn doubts(&self) -> bool {
+    pub(crate) fn doubts(&self) -> bool {
         self.known().opened > 0
     }
 
     /// A call has gone well or has not; how long to leave the service alone now, where that is new.
-    pub(super) fn heard(&self, well: bool, now: Instant) -> Option<Duration> {
+    pub(crate) fn heard(&self, well: bool, now: Instant) -> Option<Duration> {
         let mut known = self.known();
         if well {
             *known = Known::default();

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -28,9 +27,7 @@ use crate::job::name::BusinessKey;
 use crate::job::record::Job;
 use crate::job::retry::Failure;
 use crate::job::timestamp::Timestamp;
-
-/// How long a connection may take to be made.
-const CONNECTING: Duration = Duration::from_secs(10);
+use crate::outgoing::{self, Destinations, NoClient, Outgoing, Unread};
 
 /// The largest answer that is taken, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -43,12 +40,15 @@ const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3600);
 const RESTING: &str = "service-resting";
 
 /// Failures of the service rather than of the job.
-const DOUBTFUL: [&str; 3] = ["service-silent", "service-unreachable", "service-failed"];
+const DOUBTFUL: [&str; 4] =
+    ["service-silent", "service-unreachable", "service-address-refused", "service-failed"];
 
 /// How a service is called. Not printable: the address may hold a password.
 #[derive(Clone)]
 pub struct ServicePlan {
     pub url: String,
+    /// Where calls may go: the operator's own.
+    pub destinations: Destinations,
     pub body: Body,
     /// From the first byte sent to the last byte of the answer.
     pub timeout: Duration,
@@ -98,14 +98,9 @@ pub enum Body {
     Raw,
 }
 
-/// Calls cannot be made from this process.
-#[derive(Debug, thiserror::Error)]
-#[error("TLS cannot be used for calls to services")]
-pub struct NoClient(#[source] reqwest::Error);
-
 /// A service, and the calls that may be made to it at the same time.
 pub struct Service {
-    http: reqwest::Client,
+    http: Outgoing,
     plan: ServicePlan,
     places: Arc<Semaphore>,
     breaker: Breaker,
@@ -113,15 +108,7 @@ pub struct Service {
 
 impl Service {
     pub fn new(plan: ServicePlan) -> Result<Self, NoClient> {
-        // The whole program uses ring. It fails only where it has been installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .connect_timeout(CONNECTING)
-            .timeout(plan.timeout)
-            // What is sent must not follow a redirect to somewhere else.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(NoClient)?;
+        let http = Outgoing::new(plan.destinations.clone(), plan.timeout)?;
         let places = Arc::new(Semaphore::new(plan.concurrent));
         Ok(Self { http, plan, places, breaker: Breaker::default() })
     }
@@ -170,6 +157,7 @@ impl Service {
         let mut request = self
             .http
             .post(&self.plan.url)
+            .map_err(|_| refused())?
             .header(CONTENT_TYPE, "application/json")
             .header("idempotency-key", ctx.idempotency_key("call"))
             .header("mapae-job", job.id.to_string())
@@ -192,7 +180,11 @@ impl Service {
                 .header("webhook-id", id);
         }
         // The error may name the address, which may hold a password.
-        let answer = request.body(body).send().await.map_err(|error| unreachable(error.is_timeout()))?;
+        let answer =
+            request.body(body).send().await.map_err(|error| match outgoing::was_refused(&error) {
+                true => refused(),
+                false => unreachable(error.is_timeout()),
+            })?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         if self.plan.accepted.contains(&status) {
             return Ok(Answer::Accepted);
@@ -245,17 +237,19 @@ fn unreachable(timed_out: bool) -> Failure {
     }
 }
 
+/// Terminal would be too hard: a name that means nothing now may mean something again.
+fn refused() -> Failure {
+    Failure::retryable("service-address-refused", "The service's address is not one that may be called.")
+}
+
 async fn whole(answer: reqwest::Response) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    let mut body = answer.bytes_stream();
-    while let Some(chunk) = body.next().await {
-        bytes.extend_from_slice(&chunk.map_err(|error| unreachable(error.is_timeout()))?);
-        if bytes.len() > ANSWER_BYTES_MAX {
+    outgoing::body_of(answer, ANSWER_BYTES_MAX).await.map_err(|unread| match unread {
+        Unread::Lost(error) => unreachable(error.is_timeout()),
+        Unread::TooLarge => {
             let message = format!("The service answered with more than {ANSWER_BYTES_MAX} bytes.");
-            return Err(Failure::terminal("service-answer-too-large", message));
+            Failure::terminal("service-answer-too-large", message)
         }
-    }
-    Ok(bytes)
+    })
 }
 
 /// When the attempt is asked to stop, by this machine's clock: advice for the service, nothing more.
@@ -295,7 +289,7 @@ fn says_stale(body: &[u8]) -> bool {
 }
 
 /// `Retry-After`, in seconds or as a date.
-fn put_off(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(crate) fn put_off(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),

@@ -4,6 +4,7 @@
 //! true. They hold no content and no result.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::name::{JobId, Kind, Owner};
 use super::timestamp::Timestamp;
@@ -101,6 +102,39 @@ pub struct Event {
     pub code: Option<String>,
     /// Where the event stands among all events of the store: what `Last-Event-ID` resumes from.
     pub position: Position,
+}
+
+impl Event {
+    /// What whoever is told twice knows it by.
+    pub fn id(&self) -> String {
+        format!("{}/{}", self.job, self.sequence)
+    }
+
+    /// CloudEvents 1.0 as JSON: no content, no result, only where to find them, below `base`.
+    pub fn cloud_event(&self, base: &str) -> Value {
+        let this = format!("{base}/v1/jobs/{}", self.job);
+        json!({
+            "specversion": "1.0",
+            "id": self.id(),
+            "source": "/v1/jobs",
+            "type": format!("mapae.job.{}", self.event.as_str()),
+            "subject": self.job,
+            "time": self.at,
+            "sequence": self.sequence,
+            "partitionkey": self.job,
+            "datacontenttype": "application/json",
+            "data": {
+                "job": self.job,
+                "owner": self.owner,
+                "kind": self.kind,
+                "event": self.event.as_str(),
+                "attempt": self.attempt,
+                "worker": self.worker,
+                "code": self.code,
+                "links": { "self": this, "result": format!("{this}/result") },
+            },
+        })
+    }
 }
 
 /// A place in the stream of all events. Opaque outside of the store that made it; later is greater.

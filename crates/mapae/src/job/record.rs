@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::State;
+use super::event::EventKind;
 use super::follow::Follow;
 use super::lease::Holder;
 use super::name::{Assignee, IdempotencyKey, JobId, Kind, Lane, Owner, Priority};
@@ -58,6 +59,8 @@ pub struct NewJob {
     pub on: Vec<Follow>,
     /// While another job holds this key, that one is the answer.
     pub unique: Option<Unique>,
+    /// Where its own events are told.
+    pub callback: Option<Callback>,
     /// W3C trace context of the submitting request.
     pub trace: Option<String>,
     /// The row counts as rung from its commit on, because whoever accepts it also rings; a keeper rings
@@ -90,6 +93,7 @@ impl NewJob {
             parent: None,
             on: Vec::new(),
             unique: None,
+            callback: None,
             trace: None,
             rung: None,
         }
@@ -97,6 +101,23 @@ impl NewJob {
 
     pub fn lane(&self) -> Lane {
         Lane { kind: self.kind.clone(), class: self.priority.class() }
+    }
+}
+
+/// Where a job's own events are told, and which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callback {
+    /// Of the owner's choice. Customer content: never logged.
+    pub url: String,
+    pub events: Vec<EventKind>,
+}
+
+impl Callback {
+    /// The host it goes to, with scheme and port: what stands before one host is told in one line.
+    pub fn line(&self) -> String {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        format!("{scheme}://{host}").to_ascii_lowercase()
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a store promises. Each doc comment says what is true once the call has returned.
 //!
 //! One trait for each side that stands before a store: [`Run`] is the worker's, [`Remote`] that of work that
-//! others do, [`Keep`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
-//! and of accepting; [`Gates`] is what holds between all of them. A store is all eight.
+//! others do, [`Keep`], [`Tell`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
+//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own. A store is all ten.
 //!
 //! | rule | |
 //! |---|---|
@@ -19,9 +19,11 @@
 mod control;
 mod gate;
 mod keep;
+mod record;
 mod remote;
 mod run;
 mod schedule;
+mod tell;
 mod tidy;
 mod view;
 
@@ -32,12 +34,14 @@ use async_trait::async_trait;
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, Reaped, RingPlan, Rung};
+pub use self::record::{KindPlan, Records};
 pub use self::remote::{Awaited, Puller, Remote};
 pub use self::run::{
     Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
     WorkerReport,
 };
 pub use self::schedule::{Schedule, Schedules};
+pub use self::tell::{Answer, Delivery, Queue, Receiver, Tell, Told, Undelivered};
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
 pub use self::view::{
     COUNT_MAX, EventFilter, Found, JobFilter, LANE_COUNT_MAX, LANES_MAX, LOOK_MAX, LaneStats, Page, Stats,
@@ -53,7 +57,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Where jobs live.
 #[async_trait]
 pub trait Store:
-    Run + Remote + Keep + Tidy + Schedules + View + Control + Gates + Send + Sync + 'static
+    Run + Remote + Keep + Tell + Tidy + Schedules + Records + View + Control + Gates + Send + Sync + 'static
 {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;

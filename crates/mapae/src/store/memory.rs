@@ -10,9 +10,11 @@ mod control;
 mod follow;
 mod gate;
 mod keep;
+mod record;
 mod remote;
 mod run;
 mod schedule;
+mod tell;
 mod tidy;
 mod unique;
 mod view;
@@ -83,7 +85,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 7, known: 7 })
+        Ok(Schema { found: 8, known: 8 })
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {
@@ -104,6 +106,9 @@ struct Tables {
     events: Vec<Event>,
     /// The events that need not be sent any more.
     sent: HashSet<(JobId, u64)>,
+    /// What stands before receivers of events, by number.
+    standing: BTreeMap<u64, tell::Standing>,
+    stood: u64,
     paused: BTreeSet<Lane>,
     schedules: BTreeMap<ScheduleName, Schedule>,
     /// The job of each tick.

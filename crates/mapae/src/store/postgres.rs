@@ -7,6 +7,7 @@
 //! The files are those of `sqlite`, function by function, to be read side by side.
 
 mod absence;
+mod adopt;
 mod ask;
 mod control;
 mod follow;
@@ -16,21 +17,26 @@ mod member;
 #[cfg(feature = "faults")]
 mod mutant;
 mod presence;
+mod record;
 mod remote;
 mod run;
 mod schedule;
 mod stats;
+mod tell;
 mod tidy;
 mod unique;
 mod view;
 
 use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgRow};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Executor, PgConnection, Row};
+
+pub use self::adopt::{AdoptError, Adoption, AdoptionPlan};
 
 use self::absence::Absences;
 use self::ask::Ask;
@@ -64,7 +70,9 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (3, include_str!("../../migrations/postgres/0003_resources.sql")),
     (4, include_str!("../../migrations/postgres/0004_plans.sql")),
     (5, include_str!("../../migrations/postgres/0005_remote.sql")),
-    (7, include_str!("../../migrations/postgres/0007_rests.sql")),
+    (6, include_str!("../../migrations/postgres/0006_deliveries.sql")),
+    (7, include_str!("../../migrations/postgres/0007_records.sql")),
+    (8, include_str!("../../migrations/postgres/0008_rests.sql")),
 ];
 
 /// Most rows that one statement claims or rings; it stands in them as a number, so that their plans know it.
@@ -104,6 +112,11 @@ pub struct Postgres {
     /// one, and what comes after a job is written beside it.
     singles: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     settles: Arc<Batcher<Settlement, Result<State, SettleError>>>,
+    /// Apart, because a statement of the user's runs with each, and may wait.
+    written: Arc<Batcher<Settlement, Result<State, SettleError>>>,
+    /// Whether some kind has such a statement, as far as this process was told.
+    writing: Arc<AtomicBool>,
+    listener: Arc<tokio::sync::Mutex<Option<PgListener>>>,
 }
 
 impl Postgres {
@@ -130,7 +143,7 @@ impl Postgres {
         };
         let (pool, views) = (connect(CONNECTIONS), connect(VIEW_CONNECTIONS));
         let (accepting, keyed, settling) = (pool.clone(), pool.clone(), pool.clone());
-        let sole = pool.clone();
+        let (sole, writing) = (pool.clone(), pool.clone());
         Ok(Self {
             accepts: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = accepting.clone();
@@ -156,6 +169,12 @@ impl Postgres {
                     run::settle(&pool, &batch, outbox).await
                 })
             })),
+            written: Arc::new(Batcher::spawn(4, 1, move |batch| {
+                let pool = writing.clone();
+                Box::pin(async move { run::settle(&pool, &batch, outbox).await })
+            })),
+            writing: Arc::default(),
+            listener: Arc::default(),
             pool,
             views,
             options,

@@ -94,6 +94,59 @@ macro_rules! job_row {
 }
 pub(super) use job_row;
 
+/// Reads a delivery off a row of either database: the columns are named alike in both.
+macro_rules! delivery_row {
+    ($row:expr, $token:expr) => {{
+        use crate::job::{event, name, timestamp::Timestamp};
+        use crate::store::row::{big, count, unreadable};
+        let row = $row;
+        let (told, age): (String, i64) = (row.try_get("event")?, row.try_get("age")?);
+        Ok(Delivery {
+            id: big(row.try_get("id")?)?,
+            token: $token,
+            url: row.try_get("url")?,
+            tries: count(row.try_get("tries")?)?,
+            age: std::time::Duration::from_micros(age.max(0).unsigned_abs()),
+            event: event::Event {
+                job: name::JobId(row.try_get("job")?),
+                owner: name::Owner::new(row.try_get::<String, _>("owner")?).map_err(unreadable)?,
+                kind: name::Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
+                sequence: big(row.try_get("sequence")?)?,
+                event: event::EventKind::parse(&told).ok_or_else(|| unreadable("an event that is none"))?,
+                at: Timestamp::from_micros(row.try_get("at")?),
+                attempt: count(row.try_get("attempt")?)?,
+                worker: row.try_get("worker")?,
+                code: row.try_get("code")?,
+                position: event::Position::default(),
+            },
+        })
+    }};
+}
+pub(super) use delivery_row;
+
+/// Reads one that was given up.
+macro_rules! undelivered_row {
+    ($row:expr) => {{
+        use crate::job::{event, name, timestamp::Timestamp};
+        use crate::store::row::{big, count, unreadable};
+        let row = $row;
+        let told: String = row.try_get("event")?;
+        Ok(Undelivered {
+            id: big(row.try_get("id")?)?,
+            receiver: row.try_get("receiver")?,
+            job: name::JobId(row.try_get("job")?),
+            sequence: big(row.try_get("sequence")?)?,
+            owner: row.try_get("owner")?,
+            kind: name::Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
+            event: event::EventKind::parse(&told).ok_or_else(|| unreadable("an event that is none"))?,
+            tries: count(row.try_get("tries")?)?,
+            code: row.try_get("refusal")?,
+            dead_at: Timestamp::from_micros(row.try_get("dead_at")?),
+        })
+    }};
+}
+pub(super) use undelivered_row;
+
 /// A schedule with its last tick, of a row of either database.
 macro_rules! schedule_row {
     ($row:expr) => {{

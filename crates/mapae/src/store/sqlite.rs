@@ -16,9 +16,11 @@ mod member;
 #[cfg(feature = "faults")]
 mod mutant;
 mod presence;
+mod record;
 mod remote;
 mod run;
 mod schedule;
+mod tell;
 mod tidy;
 mod unique;
 mod view;
@@ -64,7 +66,9 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (3, include_str!("../../migrations/sqlite/0003_resources.sql")),
     (4, include_str!("../../migrations/sqlite/0004_plans.sql")),
     (5, include_str!("../../migrations/sqlite/0005_remote.sql")),
-    (7, include_str!("../../migrations/sqlite/0007_rests.sql")),
+    (6, include_str!("../../migrations/sqlite/0006_deliveries.sql")),
+    (7, include_str!("../../migrations/sqlite/0007_records.sql")),
+    (8, include_str!("../../migrations/sqlite/0008_rests.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

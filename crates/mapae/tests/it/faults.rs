@@ -187,6 +187,8 @@ async fn a_receiver_of_events_that_hangs_blocks_or_panics_stops_no_ring_and_no_r
                     rescan_after: Duration::from_secs(60),
                     retention: Retention::default(),
                     sink: Some(Arc::new(receiver.clone())),
+                    tell: None,
+                    bell: Arc::default(),
                     schedules: Vec::new(),
                 },
             );

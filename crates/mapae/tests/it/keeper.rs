@@ -200,6 +200,8 @@ async fn a_keeper_that_is_told_to_stop_does_not_wait_for_what_hangs() {
             rescan_after: Duration::from_secs(60),
             retention: Retention::default(),
             sink: Some(Arc::new(Silent(asked.clone()))),
+            tell: None,
+            bell: Arc::default(),
             schedules: Vec::new(),
         },
     );
@@ -208,5 +210,76 @@ async fn a_keeper_that_is_told_to_stop_does_not_wait_for_what_hangs() {
     keeper.stop().await;
     // The receiver would have been given up after ten.
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    site.close().await;
+}
+
+#[cfg(all(feature = "streams", feature = "rabbitmq"))]
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_put_into_a_stream_each_job_in_order() {
+    use std::sync::Arc;
+
+    use mapae::job::event::EventKind;
+    use mapae::job::retry::Backoff;
+    use mapae::keeper::stream::Stream;
+    use mapae::keeper::tell::{LinePlan, TellPlan};
+    use mapae::keeper::{self, KeeperPlan};
+    use mapae::store;
+    use mapae::store::contract::{Receiver, Scope};
+
+    let Ok(server) = std::env::var("MAPAE_TEST_VALKEY") else { return };
+    let key = format!("events-{}", uuid::Uuid::new_v4().simple());
+    let address = format!("{}/{key}", server.trim_end_matches('/'));
+    let database = databases().await.remove(0);
+    let mut site = Site::without_keeper(&database).await;
+    site.parts.store = store::open(&database.url, true).await.unwrap();
+    let job = mapae::job::record::NewJob::new(
+        crate::site::owner(),
+        mapae::job::name::Kind::new("k").unwrap(),
+        Value::Null,
+    );
+    let id = site.store().accept(job).await.unwrap().id;
+    site.store().cancel(&Scope::All, id).await.unwrap();
+    let to = Receiver { name: "stream".into(), events: Vec::new(), kinds: Vec::new() };
+    let line = LinePlan {
+        courier: Arc::new(Stream::parse(&address, "https://jobs.example").unwrap()),
+        concurrent: 4,
+        backoff: Backoff { first: Duration::from_millis(1), max: Duration::from_millis(2) },
+        give_up: Duration::from_secs(3600),
+    };
+    let plan = KeeperPlan {
+        window: site.window.clone(),
+        rescan_after: Duration::from_secs(60),
+        retention: Retention::default(),
+        sink: None,
+        tell: Some(TellPlan { receivers: vec![(to, line)], callbacks: None }),
+        bell: Arc::default(),
+        schedules: Vec::new(),
+    };
+    let keeper = keeper::start(site.parts.clone(), plan);
+    let client = redis::Client::open(server).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let entries = crate::stores::soon("both are there", async || {
+        let mut range = redis::cmd("XRANGE");
+        range.arg(&key).arg("-").arg("+");
+        let found: Vec<(String, Vec<String>)> = range.query_async(&mut connection.clone()).await.unwrap();
+        (found.len() >= 2).then_some(found)
+    })
+    .await;
+    let mut told = Vec::new();
+    for (place, (_, fields)) in entries.iter().enumerate() {
+        let [_, event_id, _, kind, _, event] = &fields[..] else { panic!("{fields:?}") };
+        assert_eq!(*event_id, format!("{id}/{}", place + 1));
+        let event: Value = serde_json::from_str(event).unwrap();
+        assert_eq!(
+            (&event["type"], &event["subject"]),
+            (&Value::from(kind.as_str()), &Value::from(id.to_string()))
+        );
+        told.push(kind.clone());
+    }
+    let kinds =
+        [EventKind::Accepted, EventKind::Cancelled].map(|kind| format!("mapae.job.{}", kind.as_str()));
+    assert_eq!(told, kinds);
+    keeper.stop().await;
+    let _: i64 = redis::cmd("DEL").arg(&key).query_async(&mut connection).await.unwrap();
     site.close().await;
 }

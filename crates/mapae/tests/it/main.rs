@@ -17,7 +17,10 @@ mod keeper;
 mod limits;
 mod model;
 mod order;
+#[cfg(feature = "http")]
+mod outgoing;
 mod pointers;
+mod records;
 mod site;
 mod sqlite;
 mod stores;

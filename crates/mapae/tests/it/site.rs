@@ -113,6 +113,8 @@ impl Site {
             rescan_after: self.rescan_after,
             retention: Retention::default(),
             sink: None,
+            tell: None,
+            bell: Arc::default(),
             schedules: Vec::new(),
         };
         self.keeper = Some(keeper::start(self.parts.clone(), plan));

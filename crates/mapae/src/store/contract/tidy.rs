@@ -11,7 +11,9 @@ use crate::job::timestamp::Timestamp;
 #[async_trait]
 pub trait Tidy {
     /// Deleted jobs that have ended are tombstones now, finished ones past their retention are gone, and
-    /// their files are in the garbage. Their events stay until they have been sent.
+    /// their files are in the garbage. Their events stay until they have been sent, and a job that has a
+    /// callback until its events stand before that. What has stood before a receiver as long as dead letters are kept
+    /// is forgotten.
     async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError>;
 
     /// Files that nothing refers to any more and that may be removed.

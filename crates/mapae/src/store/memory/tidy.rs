@@ -4,6 +4,7 @@ use async_trait::async_trait;
 
 use super::{Memory, Tables};
 use crate::job::State;
+use crate::job::event::Event;
 use crate::job::name::JobId;
 use crate::store::contract::{Garbage, Pruned, Retention, StoreError, Tidy};
 use crate::store::row::job_of_file;
@@ -43,7 +44,10 @@ impl Tables {
             let row = &self.jobs[&id];
             let kept = if row.life.state() == State::Failed { retention.failed } else { retention.finished };
             let past = row.finished_at.is_some_and(|at| at + kept <= now);
-            if pruned.buried + pruned.expired == max || !(past || row.life.delete_asked) {
+            let unsent = |event: &Event| event.job == id && !self.sent.contains(&(id, event.sequence));
+            // Where they are told is known as long as there is something to tell.
+            let to_tell = row.new.callback.is_some() && self.events.iter().any(unsent);
+            if pruned.buried + pruned.expired == max || to_tell || !(past || row.life.delete_asked) {
                 continue;
             }
             let row = self.jobs.remove(&id).expect("it was just looked at");
@@ -57,6 +61,7 @@ impl Tables {
                 pruned.expired += 1;
             }
         }
+        self.forget_standing(retention.failed);
         let jobs = &self.jobs;
         self.uniques.retain(|_, holder| jobs.contains_key(&holder.job));
         let unfinished = |job: &JobId| self.jobs.get(job).is_some_and(|row| row.finished_at.is_none());

@@ -44,7 +44,7 @@ pub(super) use key_is_free;
 impl Control for Postgres {
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError> {
         let batcher = match &job.idempotency {
-            _ if job.unique.is_some() || !job.on.is_empty() => &self.singles,
+            _ if job.unique.is_some() || !job.on.is_empty() || job.callback.is_some() => &self.singles,
             Some(_) => &self.keyed,
             None => &self.accepts,
         };

@@ -1,4 +1,4 @@
-//! What comes after a job. Making it is the trigger's business (`migrations/postgres/0004_plans.sql`).
+//! What comes after a job, and where its events are told. Making it is the trigger's business (`migrations/postgres/0004_plans.sql`).
 
 use sqlx::Row;
 use sqlx::postgres::PgConnection;
@@ -19,6 +19,15 @@ pub(super) async fn declare(
     job: &NewJob,
     outbox: bool,
 ) -> Result<(), StoreError> {
+    if let Some(callback) = &job.callback {
+        sqlx::query("insert into mapae.callbacks (job, url, line, events) values ($1, $2, $3, $4)")
+            .bind(job.id.0)
+            .bind(&callback.url)
+            .bind(callback.line())
+            .bind(callback.events.iter().map(|event| event.as_str().to_owned()).collect::<Vec<_>>())
+            .done(&mut *connection)
+            .await?;
+    }
     if job.on.is_empty() {
         return Ok(());
     }

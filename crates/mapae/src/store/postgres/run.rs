@@ -108,7 +108,8 @@ impl Run for Postgres {
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
-        self.settles.ask(settlement).await?
+        let batcher = if self.writes_back(&settlement).await? { &self.written } else { &self.settles };
+        batcher.ask(settlement).await?
     }
 
     async fn progress(&self, lease: &Lease, progress: &Progress) -> Result<(), SettleError> {
@@ -567,12 +568,15 @@ pub(super) async fn settle_on(
                                        when held.next = 'pending' and held.verdict = 'snooze' then j.failure
                                        else held.failure || jsonb_build_object('attempt', j.attempt) end,
                    settled_by   = j.token,
+                   output       = case when exists (select from mapae.kinds k
+                                                     where k.kind = j.kind and k.writes <> '{}') then held.output end,
                    token = null, holder = null, incarnation = null, leased_until = null, progress = null,
                    sequence     = j.sequence + 1
               from held
              where j.id = held.id and j.token = held.token and j.state = held.state
             returning j.id, j.owner, j.kind, j.state, j.sequence, j.started_at, j.settled_by, held.worker, held.verdict, held.output,
-                      case when held.next <> 'pending' or held.verdict <> 'snooze' then held.failure->>'code' end as code,
+                      case when held.next <> j.state then j.failure->>'code'
+                           when held.next <> 'pending' or held.verdict <> 'snooze' then held.failure->>'code' end as code,
                       j.attempt + case when held.next = 'pending' and held.verdict <> 'retry' then 1 else 0 end as attempt
         ), kept as (
             insert into mapae.results (job, output, stored_at)

@@ -29,6 +29,9 @@ impl Tidy for Postgres {
                          where state = 'failed' and finished_at < now() - $3 * interval '1 microsecond'
                          order by finished_at limit $1)))
                    and finished_at is not null
+                   -- Where they are told is known as long as there is something to tell.
+                   and not exists (select from mapae.callbacks c join mapae.events e on e.job = c.job and not e.sent
+                                    where c.job = jobs.id)
                  limit $1
                    for update skip locked
             ), files as (
@@ -164,6 +167,15 @@ impl Postgres {
         ] {
             sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).done(&self.pool).await?;
         }
+        // Also what stands before a receiver that is no more.
+        sqlx::query(
+            "delete from mapae.deliveries where id = any(array(select id from mapae.deliveries
+              where since < now() - $1 * interval '1 microsecond' order by since limit $2))",
+        )
+        .bind(as_micros(retention.failed))
+        .bind(max)
+        .done(&self.pool)
+        .await?;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What comes after a job. Making it is the trigger's business (`migrations/sqlite/0004_plans.sql`).
+//! What comes after a job, and where its events are told. Making it is the trigger's business (`migrations/sqlite/0004_plans.sql`).
 
 use serde_json::{Value, json};
 use sqlx::Row;
@@ -14,6 +14,15 @@ use crate::store::row::{stored, unreadable};
 
 /// The declarations of a job made in the transaction that is open.
 pub(super) async fn declare(tx: &mut Transaction<'_>, job: &NewJob) -> Result<(), StoreError> {
+    if let Some(callback) = &job.callback {
+        let events: Value = callback.events.iter().map(|event| event.as_str()).collect();
+        let query = sqlx::query("insert into callbacks (job, url, line, events) values ($1, $2, $3, $4)")
+            .bind(job.id.0)
+            .bind(callback.url.clone())
+            .bind(callback.line())
+            .bind(events);
+        tx.run(query).await?;
+    }
     if job.on.is_empty() {
         return Ok(());
     }

@@ -17,14 +17,19 @@ impl Tidy for Sqlite {
         self.write(async move |tx| {
             let query = sqlx::query(
                 "
-                select id from (select id from jobs where delete_asked and finished_at is not null limit $1)
-                 union
-                select id from (select id from jobs
-                                 where finished_at is not null and state <> 'failed' and finished_at < $2 - $3
-                                 order by finished_at limit $1)
-                 union
-                select id from (select id from jobs where state = 'failed' and finished_at < $2 - $4
-                                 order by finished_at limit $1)
+                select id from (
+                    select id from (select id from jobs where delete_asked and finished_at is not null limit $1)
+                     union
+                    select id from (select id from jobs
+                                     where finished_at is not null and state <> 'failed' and finished_at < $2 - $3
+                                     order by finished_at limit $1)
+                     union
+                    select id from (select id from jobs where state = 'failed' and finished_at < $2 - $4
+                                     order by finished_at limit $1)
+                    ) old
+                 -- Where they are told is known as long as there is something to tell.
+                 where not exists (select 1 from callbacks c cross join events e on e.job = c.job and not e.sent
+                                    where c.job = old.id)
                  limit $1
                 ",
             )
@@ -153,5 +158,9 @@ async fn forget(tx: &mut Transaction<'_>, retention: &Retention, max: i64) -> Re
     ] {
         tx.run(sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).bind(tx.now)).await?;
     }
+    // Also what stands before a receiver that is no more.
+    let old = "delete from deliveries
+                where id in (select id from deliveries where since < $3 - $1 order by since limit $2)";
+    tx.run(sqlx::query(old).bind(as_micros(retention.failed)).bind(max).bind(tx.now)).await?;
     Ok(())
 }

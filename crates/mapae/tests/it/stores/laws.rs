@@ -10,6 +10,7 @@ mod people;
 mod remote;
 mod ring;
 mod schedule;
+mod tell;
 mod unique;
 
 use std::time::Duration;

@@ -12,11 +12,12 @@ use super::Harness;
 use crate::site;
 
 /// Every column that holds a moment.
-pub(super) const MOMENTS: [(&str, &[&str]); 15] = [
+pub(super) const MOMENTS: [(&str, &[&str]); 16] = [
     ("jobs", &["created_at", "due_at", "deadline", "started_at", "finished_at", "leased_until", "ring_at"]),
     ("results", &["stored_at"]),
     ("checkpoints", &["at"]),
     ("events", &["at"]),
+    ("deliveries", &["at", "since", "due_at", "dead_at"]),
     ("idempotency", &["created_at"]),
     ("tombstones", &["at"]),
     ("garbage", &["since"]),

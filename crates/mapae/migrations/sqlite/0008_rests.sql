@@ -1,4 +1,4 @@
--- A service that is left alone is a gate that is shut, like any other. The same as in migrations/postgres/0007_rests.sql.
+-- A service that is left alone is a gate that is shut, like any other. The same as in migrations/postgres/0008_rests.sql.
 
 insert into gates (name, shut_until)
 select 'kind/' || kind, until from rests where true

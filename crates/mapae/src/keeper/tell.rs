@@ -1,0 +1,257 @@
+//! Telling the outside: each receiver in a line of its own, so that one that is slow or gone delays no other.
+//!
+//! ```text
+//! pass:  spread what is unsent ─► before whom does something stand? ─► a line for each, where none runs yet
+//! line:  take ─► tell, some at the same time ─► say what came of it ─► … until nothing is due, or the receiver rests
+//! ```
+//!
+//! A receiver is told of each event at least once, and of one job's in their order. One that does not take an event
+//! is asked again, later and later, and after [`LinePlan::give_up`] that event is dead: it waits for a person, and
+//! what of its job comes after it is told all the same.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{BATCH, BREATH, ROUND};
+use crate::fault::{self, Point};
+use crate::handler::breaker::Breaker;
+use crate::job::retry::Backoff;
+use crate::store::contract::{Answer, Delivery, Receiver, StoreError, Told};
+use crate::worker::Parts;
+
+/// The longest that telling one event may take.
+pub const TELLING_MAX: Duration = Duration::from_secs(30);
+
+/// How long what was taken is the taker's: longer than telling takes.
+const HOLD: Duration = Duration::from_secs(90);
+
+/// Most lines at a time, and most receivers that one pass looks at.
+const LINES_MAX: usize = 64;
+const LOOK_MAX: usize = 1_000;
+
+/// Most lines that are remembered: callbacks go to as many hosts as there are.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// Takes events to where they are told.
+#[async_trait]
+pub trait Courier: Send + Sync + 'static {
+    /// The receiver has taken it, durably as far as it says.
+    async fn take(&self, delivery: &Delivery) -> Result<(), NotTaken>;
+}
+
+/// Why a receiver did not take an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotTaken {
+    /// Stable, without content.
+    pub code: String,
+    pub then: Then,
+}
+
+/// What becomes of an event that was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Offered again after the backoff.
+    Again,
+    /// The receiver said when.
+    After(Duration),
+    /// Never offered again.
+    Never,
+}
+
+/// How one line is told.
+#[derive(Clone)]
+pub struct LinePlan {
+    pub courier: Arc<dyn Courier>,
+    /// Events on their way at the same time from this process, of different jobs.
+    pub concurrent: usize,
+    pub backoff: Backoff,
+    /// How long an event is offered before it is dead.
+    pub give_up: Duration,
+}
+
+/// Whom to tell.
+#[derive(Clone, Default)]
+pub struct TellPlan {
+    pub receivers: Vec<(Receiver, LinePlan)>,
+    /// For jobs' own callbacks.
+    pub callbacks: Option<LinePlan>,
+}
+
+/// Tells, as the keeper's duty wants it.
+pub(super) struct Teller {
+    parts: Parts,
+    plan: TellPlan,
+    receivers: Vec<Receiver>,
+    lines: Mutex<HashMap<String, Arc<Line>>>,
+    places: Arc<Semaphore>,
+    /// The receiver up to which the last pass looked.
+    after: Mutex<String>,
+    stop: CancellationToken,
+}
+
+/// What this process knows of a receiver.
+struct Line {
+    name: String,
+    plan: LinePlan,
+    breaker: Breaker,
+    running: AtomicBool,
+}
+
+/// The line may run again, however it ended.
+struct Running(Arc<Line>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Teller {
+    pub(super) fn new(parts: Parts, plan: TellPlan, stop: CancellationToken) -> Self {
+        let receivers = plan.receivers.iter().map(|(receiver, _)| receiver.clone()).collect();
+        let places = Arc::new(Semaphore::new(LINES_MAX));
+        Self { parts, plan, receivers, lines: Mutex::default(), places, after: Mutex::default(), stop }
+    }
+
+    /// Answers when to look again.
+    pub(super) async fn pass(&self) -> Result<Duration, StoreError> {
+        let spread = self.parts.store.spread(&self.receivers, BATCH).await?;
+        let after = self.after().clone();
+        let names = self.parts.store.lines(&after, LOOK_MAX).await?;
+        // Where there are more than one pass looks at, the next goes on behind them.
+        let more = names.len() == LOOK_MAX;
+        let mut last = names.last().cloned().filter(|_| more).unwrap_or_default();
+        for name in names {
+            let Some(line) = self.line(&name) else { continue };
+            if line.breaker.rests(Instant::now()).is_some() || line.running.load(Ordering::SeqCst) {
+                continue;
+            }
+            let Ok(place) = self.places.clone().try_acquire_owned() else {
+                last = name;
+                break;
+            };
+            line.running.store(true, Ordering::SeqCst);
+            let running = Running(line.clone());
+            let (parts, stop) = (self.parts.clone(), self.stop.clone());
+            tokio::spawn(async move {
+                let (_running, _place) = (running, place);
+                line.tell(&parts, &stop).await;
+            });
+        }
+        *self.after() = last;
+        Ok(if spread >= BATCH { BREATH } else { ROUND })
+    }
+
+    fn after(&self) -> std::sync::MutexGuard<'_, String> {
+        self.after.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` where nobody here knows how to tell it.
+    fn line(&self, name: &str) -> Option<Arc<Line>> {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lines.get(name) {
+            return Some(line.clone());
+        }
+        let configured = self.plan.receivers.iter().find(|(receiver, _)| receiver.name == name);
+        let of_jobs = self.plan.callbacks.as_ref().filter(|_| name.contains('/'));
+        let plan = configured.map(|(_, plan)| plan).or(of_jobs)?.clone();
+        if lines.len() >= REMEMBERED_MAX {
+            lines.retain(|_, line| line.running.load(Ordering::SeqCst) || line.breaker.doubts());
+        }
+        if lines.len() >= REMEMBERED_MAX {
+            lines.retain(|_, line| line.running.load(Ordering::SeqCst));
+        }
+        let (breaker, running) = (Breaker::default(), AtomicBool::new(false));
+        let line = Arc::new(Line { name: name.to_owned(), plan, breaker, running });
+        lines.insert(name.to_owned(), line.clone());
+        Some(line)
+    }
+}
+
+impl Line {
+    /// Until nothing is due, the receiver rests, or `stop`; what is on its way then is waited for.
+    async fn tell(&self, parts: &Parts, stop: &CancellationToken) {
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            let width = if self.breaker.doubts() { 1 } else { self.plan.concurrent };
+            let room = width.saturating_sub(under_way.len());
+            let open = !stop.is_cancelled() && self.breaker.rests(Instant::now()).is_none();
+            if open && room > 0 {
+                match parts.store.take(&self.name, room, HOLD).await {
+                    Ok(taken) => under_way.extend(taken.into_iter().map(|delivery| self.offer(delivery))),
+                    Err(error) => {
+                        warn!(code = error.code(), "events cannot be read to be told; trying on");
+                        if under_way.is_empty() {
+                            return;
+                        }
+                    }
+                }
+            }
+            let Some(first) = under_way.next().await else { return };
+            let mut answers = vec![first];
+            while let Some(Some(next)) = under_way.next().now_or_never() {
+                answers.push(next);
+            }
+            for told in &answers {
+                let outcome = match told.answer {
+                    Answer::Taken => "taken",
+                    Answer::Later { .. } => "later",
+                    Answer::Dead { .. } => "dead",
+                };
+                parts.metrics.count("mapae_events_told_total", outcome, 1);
+            }
+            // What is not kept is told again once its hold is over.
+            if let Err(error) = parts.store.told(&answers).await {
+                warn!(code = error.code(), "what came of telling events was not kept; they are told again");
+                return;
+            }
+            fault::at(Point::EventMarked);
+        }
+    }
+
+    async fn offer(&self, delivery: Delivery) -> Told {
+        fault::at(Point::EventOffered);
+        let silent = || NotTaken { code: "receiver-silent".into(), then: Then::Again };
+        let taken = tokio::time::timeout(TELLING_MAX, self.plan.courier.take(&delivery)).await;
+        let taken = taken.unwrap_or_else(|_| Err(silent()));
+        let (job, sequence) = (delivery.event.job, delivery.event.sequence);
+        match &taken {
+            Ok(()) => fault::at(Point::EventTaken),
+            Err(refusal) => {
+                let (code, tries) = (&refusal.code, delivery.tries);
+                info!(job_id = %job, sequence, code, tries, "an event was not taken");
+            }
+        }
+        if let Some(rest) = self.breaker.heard(taken.is_ok(), Instant::now()) {
+            // A callback's host is its owner's, and is not logged.
+            let receiver = if self.name.contains('/') { "callback" } else { self.name.as_str() };
+            warn!(receiver, seconds = rest.as_secs(), "a receiver of events takes none and is left alone");
+        }
+        let jitter = f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);
+        let answer = self.answer(&delivery, taken, jitter);
+        if matches!(answer, Answer::Dead { .. }) {
+            warn!(job_id = %job, sequence, "an event was given up; `mapae events dead` lists it");
+        }
+        Told { id: delivery.id, token: delivery.token, answer }
+    }
+
+    /// Pure.
+    fn answer(&self, delivery: &Delivery, taken: Result<(), NotTaken>, jitter: f64) -> Answer {
+        let Err(NotTaken { code, then }) = taken else { return Answer::Taken };
+        let wait = match then {
+            Then::Again => self.plan.backoff.wait(delivery.tries, jitter),
+            Then::After(wait) => wait,
+            Then::Never => return Answer::Dead { code },
+        };
+        if delivery.age >= self.plan.give_up { Answer::Dead { code } } else { Answer::Later { wait, code } }
+    }
+}

@@ -1,0 +1,285 @@
+//! Telling the outside: each receiver has its own rows, in the order of each job, until they are told or given up.
+
+use std::time::Duration;
+
+use mapae::job::event::EventKind;
+use mapae::job::name::JobId;
+use mapae::job::record::{Callback, NewJob};
+use mapae::store::contract::{Answer, Delivery, Pruned, Receiver, Scope, Told};
+use uuid::Uuid;
+
+use crate::stores::{Bench, LEASE, everywhere, job, kind, owner};
+
+const HOLD: Duration = Duration::from_secs(60);
+
+fn receiver(name: &str) -> Receiver {
+    Receiver { name: name.into(), events: Vec::new(), kinds: Vec::new() }
+}
+
+fn later(wait: Duration) -> Answer {
+    Answer::Later { wait, code: "receiver-silent".into() }
+}
+
+fn dead() -> Answer {
+    Answer::Dead { code: "receiver-answered-410".into() }
+}
+
+/// What was handed out, as `job's number/sequence`.
+fn shown(deliveries: &[Delivery], jobs: &[JobId]) -> Vec<(usize, u64)> {
+    let place = |id| jobs.iter().position(|job| *job == id).unwrap();
+    deliveries.iter().map(|delivery| (place(delivery.event.job), delivery.event.sequence)).collect()
+}
+
+impl Bench {
+    /// A job whose two events are `accepted` and `cancelled`.
+    async fn cancelled(&self) -> JobId {
+        let id = self.accept(job()).await;
+        self.store.cancel(&Scope::All, id).await.unwrap();
+        id
+    }
+
+    /// Exactly so many events stand before these from now on.
+    async fn spread(&self, to: &[Receiver], events: usize) {
+        assert_eq!(self.store.spread(to, 1_000).await.unwrap(), events);
+        assert_eq!(self.store.spread(to, 1_000).await.unwrap(), 0, "each once");
+    }
+
+    async fn take(&self, receiver: &str) -> Vec<Delivery> {
+        self.store.take(receiver, 100, HOLD).await.unwrap()
+    }
+
+    async fn say(&self, delivery: &Delivery, answer: Answer) {
+        let told = Told { id: delivery.id, token: delivery.token, answer };
+        self.store.told(&[told]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_receiver_is_told_of_every_event_in_the_order_of_its_job() {
+    everywhere(async |bench| {
+        let jobs = [bench.cancelled().await, bench.cancelled().await];
+        bench.spread(&[receiver("a"), receiver("b")], 4).await;
+        assert_eq!(bench.store.lines("", 9).await.unwrap(), ["a", "b"]);
+        assert_eq!(bench.store.lines("a", 9).await.unwrap(), ["b"]);
+
+        let first = bench.take("a").await;
+        assert_eq!(shown(&first, &jobs), [(0, 1), (1, 1)]);
+        assert_eq!(first[0].event.event, EventKind::Accepted);
+        assert!(bench.take("a").await.is_empty(), "the second waits for the first, which is being told");
+        assert_eq!(shown(&bench.take("b").await, &jobs), [(0, 1), (1, 1)], "nobody waits for another");
+        bench.say(&first[1], Answer::Taken).await;
+        let second = bench.take("a").await;
+        assert_eq!(shown(&second, &jobs), [(1, 2)]);
+        assert_eq!(second[0].event.event, EventKind::Cancelled);
+        bench.say(&second[0], Answer::Taken).await;
+        bench.say(&first[0], Answer::Taken).await;
+        let last = bench.take("a").await;
+        assert_eq!(shown(&last, &jobs), [(0, 2)]);
+        bench.say(&last[0], Answer::Taken).await;
+        assert!(bench.take("a").await.is_empty());
+        let queues = bench.store.queues(100).await.unwrap();
+        assert_eq!(
+            queues.iter().map(|queue| (&*queue.receiver, queue.waiting)).collect::<Vec<_>>(),
+            [("b", 4)]
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_taken_comes_back_after_its_hold_and_then_only_its_new_taker_may_say_what_came_of_it() {
+    everywhere(async |bench| {
+        bench.cancelled().await;
+        bench.spread(&[receiver("a")], 2).await;
+        let lost = bench.take("a").await;
+        bench.harness.pass(HOLD).await;
+        let again = bench.take("a").await;
+        assert_eq!((again.len(), again[0].tries, again[0].id), (1, 2, lost[0].id));
+        for answer in [Answer::Taken, dead(), later(LEASE)] {
+            bench.say(&lost[0], answer).await;
+        }
+        assert!(bench.take("a").await.is_empty(), "nothing was let go of");
+        let stranger = Told { id: again[0].id, token: Uuid::new_v4(), answer: Answer::Taken };
+        bench.store.told(&[stranger]).await.unwrap();
+        bench.say(&again[0], later(Duration::ZERO)).await;
+        assert_eq!(bench.take("a").await[0].event.sequence, 1, "put off, and not lost");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_put_off_keeps_back_the_rest_of_its_job_and_of_no_other() {
+    everywhere(async |bench| {
+        let jobs = [bench.cancelled().await, bench.cancelled().await];
+        bench.spread(&[receiver("a")], 4).await;
+        let first = bench.take("a").await;
+        bench.say(&first[0], later(LEASE)).await;
+        bench.say(&first[1], Answer::Taken).await;
+        assert_eq!(shown(&bench.take("a").await, &jobs), [(1, 2)]);
+        bench.harness.pass(LEASE + HOLD).await;
+        let due = bench.take("a").await;
+        assert_eq!(shown(&due, &jobs), [(0, 1), (1, 2)]);
+        assert_eq!(due[0].tries, 2);
+        assert!(due[0].age >= LEASE);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_given_up_waits_for_a_person_and_the_rest_of_its_job_goes_on() {
+    everywhere(async |bench| {
+        let jobs = [bench.cancelled().await];
+        bench.spread(&[receiver("a"), receiver("b")], 2).await;
+        let first = bench.take("a").await;
+        bench.say(&first[0], dead()).await;
+        let second = bench.take("a").await;
+        assert_eq!(shown(&second, &jobs), [(0, 2)]);
+        bench.say(&second[0], dead()).await;
+
+        let (all, acme, other) = (Scope::All, Scope::Owner(owner("acme")), Scope::Owner(owner("other")));
+        let listed = bench.store.undelivered(&acme, Some("a"), None, 9).await.unwrap();
+        assert_eq!(listed.iter().map(|one| one.sequence).collect::<Vec<_>>(), [2, 1]);
+        let one = &listed[1];
+        assert_eq!((one.receiver.as_str(), one.code.as_str(), one.tries), ("a", "receiver-answered-410", 1));
+        assert_eq!(bench.store.undelivered(&all, None, Some(listed[0].id), 9).await.unwrap(), listed[1..]);
+        assert!(bench.store.undelivered(&other, None, None, 9).await.unwrap().is_empty());
+        assert!(bench.store.undelivered(&all, Some("b"), None, 9).await.unwrap().is_empty());
+
+        let ids: Vec<u64> = listed.iter().map(|one| one.id).collect();
+        assert!(bench.store.resend(&other, &ids).await.unwrap().is_empty());
+        assert!(bench.store.forgo(&other, &ids).await.unwrap().is_empty());
+        assert_eq!(bench.store.resend(&acme, &[ids[1]]).await.unwrap(), [ids[1]]);
+        assert!(bench.store.resend(&acme, &[ids[1]]).await.unwrap().is_empty(), "it is not dead any more");
+        assert!(bench.store.forgo(&acme, &[ids[1]]).await.unwrap().is_empty());
+        let again = bench.take("a").await;
+        assert_eq!((shown(&again, &jobs), again[0].tries), (vec![(0, 1)], 1), "as new");
+        assert_eq!(bench.store.forgo(&all, &[ids[0], 999_999]).await.unwrap(), [ids[0]]);
+        assert!(bench.store.undelivered(&all, None, None, 9).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_receiver_is_told_of_what_it_wants_and_a_callback_of_its_own_job() {
+    everywhere(async |bench| {
+        let to = [
+            Receiver { events: vec![EventKind::Cancelled], ..receiver("ends") },
+            Receiver { kinds: vec!["mail.*".into(), "analyze".into()], ..receiver("kinds") },
+            Receiver { kinds: vec!["analyz".into(), "other*".into()], ..receiver("none") },
+        ];
+        let callback = Callback {
+            url: "https://Hooks.example:8443/jobs?k=1".into(),
+            events: vec![EventKind::Cancelled],
+        };
+        let called = bench.accept(NewJob { callback: Some(callback.clone()), ..job() }).await;
+        bench.store.cancel(&Scope::All, called).await.unwrap();
+        let mail = NewJob { kind: kind("mail.send"), ..job() };
+        let jobs = [called, bench.accept(mail).await];
+        bench.spread(&to, 3).await;
+        let lines = bench.store.lines("", 9).await.unwrap();
+        assert_eq!(lines, ["ends", "https://hooks.example:8443", "kinds"]);
+        let told = bench.take("https://hooks.example:8443").await;
+        assert_eq!((shown(&told, &jobs), &told[0].url), (vec![(0, 2)], &Some(callback.url)));
+        assert_eq!(shown(&bench.take("ends").await, &jobs), [(0, 2)]);
+        assert_eq!(shown(&bench.take("kinds").await, &jobs), [(0, 1), (1, 1)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_told_outlives_its_job_and_no_job_goes_before_its_callback_is_told_of_its_end() {
+    everywhere(async |bench| {
+        let plain = bench.accept(job()).await;
+        let callback = Callback { url: "https://a.example/".into(), events: vec![EventKind::Cancelled] };
+        let called = bench.accept(NewJob { callback: Some(callback), ..job() }).await;
+        for id in [plain, called] {
+            bench.store.delete(&Scope::All, id).await.unwrap();
+        }
+        assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
+        bench.spread(&[receiver("a")], 4).await;
+        assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
+        assert_eq!(bench.take("https://a.example").await[0].event.event, EventKind::Cancelled);
+        assert_eq!(shown(&bench.take("a").await, &[plain, called]), [(0, 1), (1, 1)]);
+        assert_eq!(bench.store.unsent(10).await.unwrap(), []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn events_are_replayed_to_one_receiver_however_often_they_were_told() {
+    everywhere(async |bench| {
+        let jobs = [bench.cancelled().await];
+        let (both, to) = ([(jobs[0], 1), (jobs[0], 2)], [receiver("a"), receiver("b")]);
+        bench.spread(&to, 2).await;
+        let told = bench.take("a").await;
+        bench.say(&told[0], Answer::Taken).await;
+        assert_eq!(bench.store.replay("a", &both).await.unwrap(), 1, "the other still stands there");
+        assert_eq!(shown(&bench.take("a").await, &jobs), [(0, 1)]);
+        let told = bench.take("b").await;
+        bench.say(&told[0], dead()).await;
+        assert_eq!(bench.store.replay("b", &both).await.unwrap(), 1, "given up, it is not dead any more");
+        assert!(bench.store.undelivered(&Scope::All, None, None, 9).await.unwrap().is_empty());
+        assert_eq!(bench.store.replay("b", &[(JobId::new(), 1), (jobs[0], 9)]).await.unwrap(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_nobody_tells_is_forgotten_with_the_dead_letters() {
+    everywhere(async |bench| {
+        bench.cancelled().await;
+        bench.spread(&[receiver("gone")], 2).await;
+        bench.harness.pass(10 * LEASE).await;
+        bench.prune(100 * LEASE).await;
+        assert_eq!(bench.store.queues(9).await.unwrap()[0].waiting, 2);
+        bench.prune(5 * LEASE).await;
+        assert!(bench.store.queues(9).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_keepers_at_once_hand_each_event_to_one_and_keep_the_order() {
+    everywhere(async |bench| {
+        for _ in 0..20 {
+            bench.cancelled().await;
+        }
+        let keepers: Vec<_> = (0..6)
+            .map(|_| {
+                let store = bench.store.clone();
+                tokio::spawn(async move {
+                    let mut told = Vec::new();
+                    for _ in 0..10_000 {
+                        store.spread(&[receiver("a")], 7).await.unwrap();
+                        let taken = store.take("a", 3, HOLD).await.unwrap();
+                        let answers: Vec<Told> = taken
+                            .iter()
+                            .map(|one| Told { id: one.id, token: one.token, answer: Answer::Taken })
+                            .collect();
+                        told.extend(taken.into_iter().map(|one| (one.event.job, one.event.sequence)));
+                        store.told(&answers).await.unwrap();
+                        let waits = store.queues(1).await.unwrap();
+                        if waits.is_empty() && store.unsent(1).await.unwrap().is_empty() {
+                            break;
+                        }
+                    }
+                    told
+                })
+            })
+            .collect();
+        let mut told = Vec::new();
+        for keeper in keepers {
+            let one = keeper.await.unwrap();
+            let mut last = std::collections::HashMap::new();
+            for (job, sequence) in &one {
+                assert!(last.insert(*job, *sequence).is_none_or(|before| before < *sequence));
+            }
+            told.extend(one);
+        }
+        let count = told.len();
+        told.sort_unstable();
+        told.dedup();
+        assert_eq!((told.len(), count), (40, 40), "each once");
+    })
+    .await;
+}
