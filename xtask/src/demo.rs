@@ -8,7 +8,9 @@ use crate::step::{Failure, Outcome, cargo, run, step};
 
 const EXAMPLES: &str = "examples";
 const RESULTS: &str = "results/demo";
-const DOCUMENTS: [&str; 6] = ["pdf", "xlsx", "xls", "xlsb", "ods", "csv"];
+const DOCUMENTS: [&str; 8] = ["csv", "docx", "hwpx", "ods", "pdf", "xls", "xlsb", "xlsx"];
+/// Source code, which may lie beside them, as a README may.
+const CODE: [&str; 3] = ["py", "rs", "toml"];
 
 /// Builds the program for release and lets it analyse every document of the examples.
 pub(crate) fn analyze_examples() -> Outcome<()> {
@@ -71,10 +73,19 @@ fn documents() -> Outcome<Vec<PathBuf>> {
     let mut documents = Vec::new();
     for entry in std::fs::read_dir(EXAMPLES).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if extension.is_some_and(|extension| DOCUMENTS.contains(&extension)) {
-            documents.push(path);
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let is_readme = path.file_stem().is_some_and(|stem| stem == "README");
+        if path.is_dir() || is_readme || CODE.contains(&extension) {
+            continue;
         }
+        // One that is not known must not be left out of the demo in silence.
+        if !DOCUMENTS.contains(&extension) {
+            return Err(Failure::new(
+                format!("{} is of a kind that the demo does not know", path.display()),
+                "name its extension in xtask/src/demo.rs, or take the file away",
+            ));
+        }
+        documents.push(path);
     }
     documents.sort();
     if documents.is_empty() {
