@@ -44,3 +44,16 @@ pub fn migrations(url: &str) -> &'static [(u32, &'static str)] {
         _ => &[],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn migrations_are_numbered_alike_and_without_a_gap() {
+        for url in ["sqlite:x", "postgres:x"] {
+            let numbers = migrations(url).iter().map(|(number, _)| *number);
+            assert!(numbers.eq(1..=migrations("sqlite:x").len() as u32), "{url}");
+        }
+    }
+}

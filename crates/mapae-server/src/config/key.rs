@@ -327,7 +327,7 @@ pub const KEYS: &[Key] = &[
         "limits.pending",
         Some("100000"),
         "a number from 1 to 100000000",
-        "Most jobs of one owner that wait in one lane, besides those already offered; more are answered with 429.",
+        "Most jobs of one owner that wait in one lane; more are answered with 429.",
     ),
     key(
         "limits.streams",

@@ -85,7 +85,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 8, known: 8 })
+        Ok(Schema { found: 9, known: 9 })
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {

@@ -73,6 +73,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (6, include_str!("../../migrations/postgres/0006_deliveries.sql")),
     (7, include_str!("../../migrations/postgres/0007_records.sql")),
     (8, include_str!("../../migrations/postgres/0008_rests.sql")),
+    (9, include_str!("../../migrations/postgres/0009_offered.sql")),
 ];
 
 /// Most rows that one statement claims or rings; it stands in them as a number, so that their plans know it.

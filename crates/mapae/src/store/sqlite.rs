@@ -69,6 +69,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (6, include_str!("../../migrations/sqlite/0006_deliveries.sql")),
     (7, include_str!("../../migrations/sqlite/0007_records.sql")),
     (8, include_str!("../../migrations/sqlite/0008_rests.sql")),
+    (9, include_str!("../../migrations/sqlite/0009_offered.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

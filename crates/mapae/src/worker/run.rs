@@ -23,6 +23,9 @@ use crate::store::contract::{Holding, SettleError, Settlement, StoreError};
 /// Waits between attempts to settle while the database does not answer, doubling.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
+/// How long a file store may take to say whether a job's file is there.
+const SOURCE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// For so long one answer of a downstream keeps all jobs of its kind from starting; each next one says it anew.
 const LEFT_ALONE_MAX: Duration = Duration::from_secs(600);
 
@@ -187,7 +190,8 @@ async fn source_is_gone(worker: &Worker, job: &Job) -> bool {
         return false;
     };
     // Opened and not read.
-    matches!(worker.parts.blobs.get(&name).await, Err(BlobError::Missing))
+    let opened = tokio::time::timeout(SOURCE_PATIENCE, worker.parts.blobs.get(&name)).await;
+    matches!(opened, Ok(Err(BlobError::Missing)))
 }
 
 /// The checkpoints of earlier attempts; the first attempt of a job has none to ask for.

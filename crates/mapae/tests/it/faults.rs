@@ -13,7 +13,8 @@ use async_trait::async_trait;
 use mapae::handler::{Context, Handlers, Outcome, Stopped, Task};
 use mapae::job::State;
 use mapae::job::event::Event;
-use mapae::job::lease::Lease;
+use mapae::job::lease::{Holder, Lease};
+use mapae::job::limit::{Limit, Limits};
 use mapae::job::name::{IdempotencyKey, JobId, Kind};
 use mapae::job::record::{Checkpoint, NewJob, Output};
 use mapae::job::retry::{Failure, RetryPolicy, Verdict};
@@ -343,6 +344,29 @@ async fn a_row_that_another_transaction_holds_costs_no_other_job_its_lease_or_it
 
     hold.rollback().await.unwrap();
     assert_eq!(settle(&leases[0]).await.unwrap(), State::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limited_job_whose_row_is_held_just_now_is_asked_for_again_and_not_given_up() {
+    let Some(server) = postgres() else { return };
+    let url = fresh(&server).await;
+    let store = store::open(&url, false).await.unwrap();
+    store.migrate().await.unwrap();
+    let mut limits = Limits::default();
+    limits.resource("ai", Limit { concurrent: Some(1), rate: None });
+    limits.need(new().kind, [("ai", 1)].into_iter().collect());
+    store.limit(limits);
+    let id = store.accept(new()).await.unwrap().id;
+    let mut other = PgConnection::connect(&url).await.unwrap();
+    let mut hold = other.begin().await.unwrap();
+    let row = sqlx::query("select from mapae.jobs where id = $1 for update").bind(id.0);
+    row.execute(&mut *hold).await.unwrap();
+
+    let claim = async || store.claim(&Holder::new("w"), &[(id, new().owner)], LONG).await.unwrap().remove(0);
+    // As paused its pointer would be dropped, and rung again when it counts as lost.
+    assert!(matches!(claim().await, Claim::Waits(_)));
+    hold.rollback().await.unwrap();
+    assert!(matches!(claim().await, Claim::Run(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -609,14 +609,8 @@ const TABLES: [&str; 15] = [
 
 /// Indexes that may be gone through: those whose length does not grow with the backlog or the history,
 /// and the one that gives a list its order and stops at its limit.
-const BOUNDED: [&str; 6] = [
-    "deliveries_dead",
-    "jobs_window",
-    "jobs_running",
-    "jobs_deleted",
-    "events_unsent",
-    "sqlite_autoindex_jobs_1",
-];
+const BOUNDED: [&str; 5] =
+    ["deliveries_dead", "jobs_running", "jobs_deleted", "events_unsent", "sqlite_autoindex_jobs_1"];
 
 #[test]
 fn no_statement_reads_through_a_whole_table_that_grows() {
@@ -645,6 +639,8 @@ async fn explain_every_statement() {
         }
         // Counts go through an index as far as their bound, and the statistics consist of nothing else.
         let counts = statement.contains("count(*)") && statement.matches(" limit $").count() >= 2;
+        // Only where a broker holds what was rung, which its window bounds.
+        let window = statement.contains("set hint = hint + 1");
         explained += 1;
         let plan = sqlx::query(sqlx::AssertSqlSafe(format!("explain query plan {statement}")))
             .fetch_all(&mut connection)
@@ -657,7 +653,8 @@ async fn explain_every_statement() {
             else {
                 continue;
             };
-            let counted = counts && how.contains("INDEX jobs_");
+            let counted =
+                counts && how.contains("INDEX jobs_") || window && how.contains("INDEX jobs_window");
             let scans =
                 TABLES.contains(&table) && !counted && !BOUNDED.iter().any(|bounded| how.contains(bounded));
             assert!(!scans, "{step}\n{statement}");

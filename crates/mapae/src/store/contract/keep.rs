@@ -21,7 +21,7 @@ pub trait Keep {
     /// after `plan.again`. Paused lanes give nothing.
     ///
     /// Fair between owners: each job gets a turn, which is the lowest turn still waiting in the lane plus
-    /// the job's place among those of its owner, counted among the 10,000 that come first. So a newcomer's first job comes next,
+    /// the job's place among those of its owner, counted among the 1,000 that come first. So a newcomer's first job comes next,
     /// however much of another's waits.
     async fn ring(&self, plan: &RingPlan) -> Result<Vec<Rung>, StoreError>;
 

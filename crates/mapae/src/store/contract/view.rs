@@ -40,8 +40,7 @@ pub trait View {
     /// How many rung or due jobs stand before this one in its lane, counted up to `max`.
     async fn ahead(&self, job: &Job, max: usize) -> Result<usize, StoreError>;
 
-    /// How many of the owner's jobs wait in the lane, counted up to `max`: for limits, so a store may leave
-    /// out those of the hot window, which are few.
+    /// How many of the owner's jobs wait in the lane, counted up to `max`.
     async fn waiting(&self, lane: &Lane, owner: &Owner, max: usize) -> Result<usize, StoreError> {
         let filter = JobFilter { state: Some(State::Pending), kind: Some(lane.kind.clone()), text: None };
         let page = Page { after: None, limit: max };

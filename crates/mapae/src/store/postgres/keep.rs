@@ -52,7 +52,7 @@ macro_rules! take_turns {
             ), waiting as (
                 select owner, count(*) as jobs
                   from (select owner from mapae.jobs where lane = $1 and state = 'pending' and hint > 0
-                         order by turn limit 10000) w
+                         order by turn limit 1000) w
                  group by owner
             ), placed as (
                 select t.id, t.state, t.hint,
@@ -102,10 +102,19 @@ impl Keep for Postgres {
     async fn rung(&self, pointers: &[(JobId, u32)], age: Duration) -> Result<(), StoreError> {
         sqlx::query(
             "
+            with mine as (
+                -- In the order of claims. One that is held is being claimed: it need not be rung again.
+                select j.id, j.state, j.hint
+                  from unnest($1::uuid[], $2::integer[]) g (id, hint)
+                  join mapae.jobs j on j.id = g.id and j.hint = g.hint
+                 where j.id = any($1) and j.state = 'pending'
+                 order by j.id
+                   for update of j skip locked
+            )
             update mapae.jobs j
-               set ring_at = now() + $3 * power(2, least(g.hint - 1, $4)) * interval '1 microsecond'
-              from unnest($1::uuid[], $2::integer[]) g (id, hint)
-             where j.id = any($1) and j.id = g.id and j.state = 'pending' and j.hint = g.hint
+               set ring_at = now() + $3 * power(2, least(mine.hint - 1, $4)) * interval '1 microsecond'
+              from mine
+             where j.id = mine.id and j.state = mine.state and j.hint = mine.hint
             ",
         )
         .bind(pointers.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
@@ -488,21 +497,22 @@ impl Postgres {
     ) -> Result<Vec<Rung>, StoreError> {
         let rows = sqlx::query(concat!(
             owners!(),
-            "offered as (
-                select owner, count(*) as jobs from mapae.jobs
-                 where lane = $1 and state = 'pending' and hint > 0 group by owner
-            ), running as (
+            "running as (
                 select s.owner, sum(s.amount)::bigint as jobs
                   from mapae.shares s
                   join mapae.jobs j on j.id = s.job and j.token = s.token
                  where s.gate = $6 and j.state = 'running' and j.leased_until > now()
                  group by s.owner
             ), chosen (owner, places) as (
-                select o.owner, $7 - coalesce(f.jobs, 0) - coalesce(r.jobs, 0)
-                  from owners o
-                  left join offered f on f.owner = o.owner
-                  left join running r on r.owner = o.owner
-                 where o.owner is not null and coalesce(f.jobs, 0) + coalesce(r.jobs, 0) < $7
+                select o.owner, $7 - o.jobs
+                  from (select k.owner, coalesce(r.jobs, 0)
+                               + (select count(*) from (select from mapae.jobs f
+                                   where f.lane = $1 and f.owner = k.owner and f.state = 'pending' and f.hint > 0
+                                   limit $7) f) as jobs
+                          from owners k
+                          left join running r on r.owner = k.owner
+                         where k.owner is not null) o
+                 where o.jobs < $7
                    and not exists (select from mapae.gates g
                                     where g.name = $6 and g.owner = o.owner
                                       and g.next_at > now() + $8 * interval '1 microsecond')

@@ -127,8 +127,14 @@ impl Remote for Postgres {
              cross join lateral (
                    (select j.id, j.owner, 0 as later, j.turn as at
                       from mapae.jobs j
-                     where j.lane = q.lane and j.state = 'pending' and j.hint > 0 and j.due_at <= now()
-                       and ($2::text is null or j.owner = $2)
+                     where $2::text is null and j.lane = q.lane and j.state = 'pending' and j.hint > 0
+                       and j.due_at <= now()
+                     order by j.turn, j.id limit $3)
+                   union all
+                   (select j.id, j.owner, 0 as later, j.turn as at
+                      from mapae.jobs j
+                     where j.lane = q.lane and j.owner = $2 and j.state = 'pending' and j.hint > 0
+                       and j.due_at <= now()
                      order by j.turn, j.id limit $3)
                    union all
                    (select j.id, j.owner, 1 as later, (extract(epoch from j.due_at) * 1000000)::bigint as at

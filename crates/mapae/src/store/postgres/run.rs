@@ -26,6 +26,9 @@ use crate::store::contract::{
 use crate::store::limited::{Candidate, in_turn};
 use crate::store::row::{as_micros, job_row, state, unreadable};
 
+/// When a job is asked for again whose row another transaction held.
+const HELD_WAIT: Duration = Duration::from_millis(50);
+
 /// The end of both claims: what is `free (id, state, place, turn)` becomes running, once more under its own
 /// guard, is told of, and is answered. Binds $3 holder, $4 incarnation, $5 lease, $6 outbox, $7 the
 /// failure of an attempt whose worker was lost.
@@ -357,7 +360,8 @@ impl Postgres {
                    j.leased_until > now()                                 as held,
                    j.delete_asked, j.kind,
                    (select (extract(epoch from g.shut_until - now()) * 1000000)::bigint from mapae.gates g
-                     where g.name = 'kind/' || j.kind and g.owner = '' and g.shut_until > now()) as shut_us
+                     where g.name = 'kind/' || j.kind and g.owner = '' and g.shut_until > now()) as shut_us,
+                   exists (select from mapae.pauses s where s.lane = j.lane) as paused
               from unnest($1::uuid[], $2::text[]) p (id, owner)
               join mapae.jobs j on j.id = p.id
              where j.id = any($3)
@@ -386,7 +390,12 @@ impl Postgres {
                         Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
                         Duration::from_micros(wait.max(0).unsigned_abs()),
                     )),
-                    None => Claim::Paused,
+                    None if row.try_get("paused")? => Claim::Paused,
+                    // It could run: another transaction held its row while it was claimed.
+                    None => Claim::Waits(Stop::asked(
+                        Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
+                        HELD_WAIT,
+                    )),
                 },
                 _ if row.try_get("delete_asked")? => Claim::Stale,
                 ended => Claim::Finished(ended),

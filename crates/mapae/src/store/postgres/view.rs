@@ -217,9 +217,12 @@ impl View for Postgres {
         let row = sqlx::query(
             "
             select count(*) as waiting from (
-                select from mapae.jobs
-                 where lane = $1 and owner = $2 and state = 'pending' and hint = 0
-                 limit $3) w
+                (select from mapae.jobs
+                  where lane = $1 and owner = $2 and state = 'pending' and hint = 0 limit $3)
+                union all
+                (select from mapae.jobs
+                  where lane = $1 and owner = $2 and state = 'pending' and hint > 0 limit $3)
+                limit $3) w
             ",
         )
         .bind(lane.to_string())

@@ -46,7 +46,7 @@ macro_rules! take_turns {
             ), waiting as (
                 select owner, count(*) as jobs
                   from (select owner from jobs where lane = $1 and state = 'pending' and hint > 0
-                         order by turn limit 10000)
+                         order by turn limit 1000)
                  group by owner
             ), placed as materialized (
                 select t.id, base.turn + coalesce(mine.jobs, 0)
@@ -445,9 +445,6 @@ async fn ring_each(
             select (select min(j.owner) from jobs j
                      where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > last.owner)
               from owners last where last.owner is not null
-        ), offered as (
-            select owner, count(*) as jobs from jobs
-             where lane = $1 and state = 'pending' and hint > 0 group by owner
         ), working as (
             select s.owner, sum(s.amount) as jobs
               from shares s
@@ -455,11 +452,15 @@ async fn ring_each(
              where s.gate = $6 and j.state = 'running' and j.leased_until > $4
              group by s.owner
         ), some (owner, places) as materialized (
-            select known.owner, $7 - coalesce(had.jobs, 0) - coalesce(busy.jobs, 0)
-              from owners known
-              left join offered had on had.owner = known.owner
-              left join working busy on busy.owner = known.owner
-             where known.owner is not null and coalesce(had.jobs, 0) + coalesce(busy.jobs, 0) < $7
+            select known.owner, $7 - known.jobs
+              from (select named.owner, coalesce(busy.jobs, 0)
+                           + (select count(*) from (select 1 from jobs f
+                               where f.lane = $1 and f.owner = named.owner and f.state = 'pending' and f.hint > 0
+                               limit $7)) as jobs
+                      from owners named
+                      left join working busy on busy.owner = named.owner
+                     where named.owner is not null) known
+             where known.jobs < $7
                and not exists (select 1 from gates g
                                 where g.name = $6 and g.owner = known.owner and g.next_at > $4 + $8)
              order by random() limit $5

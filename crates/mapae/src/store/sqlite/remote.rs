@@ -105,10 +105,16 @@ impl Remote for Sqlite {
                 select id, owner from (
                     select * from (
                         select id, owner, 0 as later, turn as at from jobs
-                         where lane = $1 and state = 'pending' and hint > 0 and due_at <= ",
+                         where $2 is null and lane = $1 and state = 'pending' and hint > 0 and due_at <= ",
                 super::now!(),
                 "
-                           and ($2 is null or owner = $2)
+                         order by turn, id limit $3)
+                    union all
+                    select * from (
+                        select id, owner, 0 as later, turn as at from jobs
+                         where lane = $1 and owner = $2 and state = 'pending' and hint > 0 and due_at <= ",
+                super::now!(),
+                "
                          order by turn, id limit $3)
                     union all
                     select * from (

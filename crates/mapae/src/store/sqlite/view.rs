@@ -210,8 +210,9 @@ impl View for Sqlite {
         let query = sqlx::query(
             "
             select count(*) as waiting from (
-                select 1 from jobs
-                 where lane = $1 and owner = $2 and state = 'pending' and hint = 0
+                select 1 from jobs where lane = $1 and owner = $2 and state = 'pending' and hint = 0
+                union all
+                select 1 from jobs where lane = $1 and owner = $2 and state = 'pending' and hint > 0
                  limit $3)
             ",
         )

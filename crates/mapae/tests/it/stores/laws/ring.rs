@@ -53,6 +53,40 @@ async fn one_owner_with_a_thousand_jobs_does_not_starve_another() {
 }
 
 #[tokio::test]
+async fn what_comes_back_is_rung_beside_a_backlog_that_was_rung_when_it_was_accepted() {
+    everywhere(async |bench| {
+        for turn in 1..=20 {
+            bench.accept(NewJob { rung: Some(FirstRing { turn, again: LEASE }), ..job() }).await;
+        }
+        for _ in 0..5 {
+            bench.accept(job()).await;
+        }
+        let plan = RingPlan { window: 10, least: 3, again: LEASE, rescan: None, max: 100 };
+        for rung in [3, 2, 0] {
+            assert_eq!(bench.store.ring(&plan).await.unwrap().len(), rung);
+        }
+        assert!(bench.store.ring(&RingPlan { least: 0, ..plan }).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_waits_of_an_owner_is_counted_whether_it_was_offered_or_not() {
+    everywhere(async |bench| {
+        for turn in 1..=3 {
+            bench.accept(NewJob { rung: Some(FirstRing { turn, again: LEASE }), ..job() }).await;
+        }
+        for _ in 0..2 {
+            bench.accept(job()).await;
+        }
+        bench.accept(NewJob { owner: owner("globex"), ..job() }).await;
+        let waiting = async |max| bench.store.waiting(&lane(), &job().owner, max).await.unwrap();
+        assert_eq!((waiting(100).await, waiting(4).await, waiting(1).await), (5, 4, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_full_lane_leaves_room_in_the_others() {
     everywhere(async |bench| {
         let low = || NewJob { priority: Priority::new(9).unwrap(), ..job() };

@@ -1,0 +1,3 @@
+-- What of an owner's is offered in a lane. The same as in migrations/postgres/0009_offered.sql.
+
+create index jobs_offered on jobs (lane, owner, turn, id) where state = 'pending' and hint > 0;
