@@ -88,7 +88,7 @@ impl Api {
     pub fn new(config: Arc<Config>, stop: CancellationToken) -> Self {
         Self(Arc::new(Shared {
             admission: Admission::new(&config.limits),
-            made_up: MadeUp::default(),
+            made_up: MadeUp::beside(known_kinds(&config).collect()),
             runtime: OnceLock::new(),
             keys: Keys::default(),
             feed: Feed::default(),
@@ -110,15 +110,12 @@ impl Api {
         self.runtime.get().cloned().ok_or_else(|| (&problem::STARTING).into())
     }
 
-    /// The kinds that this program and its configuration know. Clients may submit others: whoever runs
-    /// them may be another program.
     fn known_kinds(&self) -> Vec<Kind> {
-        let configured = self.config.kinds.keys().chain(self.config.handlers.keys()).cloned();
-        configured.chain(BUILT_IN.into_iter().flat_map(Kind::new)).collect()
+        known_kinds(&self.config).collect()
     }
 
     /// Lets a new job of the owner in, or says why not: as many of its jobs wait as may, or as many kinds that
-    /// nobody here knows have jobs. The latter does not hold for `all`, keys of all owners.
+    /// nobody here knows have jobs, of the owner or in all. The latter does not hold for `all`, keys of all owners.
     async fn admit(
         &self,
         store: &dyn Store,
@@ -127,9 +124,8 @@ impl Api {
         owner: &Owner,
         all: bool,
     ) -> Result<(), Problem> {
-        let kinds = follow::kinds(on).chain([&lane.kind]);
-        for kind in kinds.filter(|kind| !all && !self.knows(kind)) {
-            self.made_up.admit(store, kind).await?;
+        for kind in follow::kinds(on).chain([&lane.kind]).filter(|_| !all) {
+            self.made_up.admit(kind, owner, store.stats()).await?;
         }
         self.admission.pending(store, lane.clone(), owner.clone()).await
     }
@@ -137,6 +133,13 @@ impl Api {
     fn knows(&self, kind: &Kind) -> bool {
         self.known_kinds().contains(kind)
     }
+}
+
+/// The kinds that this program and its configuration know. Clients may submit others: whoever runs them may be
+/// another program.
+fn known_kinds(config: &Config) -> impl Iterator<Item = Kind> {
+    let configured = config.kinds.keys().chain(config.handlers.keys()).cloned();
+    configured.chain(BUILT_IN.into_iter().flat_map(Kind::new))
 }
 
 #[derive(OpenApi)]

@@ -301,11 +301,12 @@ pub(super) fn rest(shown: &[LaneStats], stats: &Stats) -> Option<LaneStats> {
         oldest_ready: all.oldest_ready.max(lane.oldest_ready),
         paused: all.paused && lane.paused,
         lane: all.lane,
+        owner: None,
     })
 }
 
 fn nothing_in(lane: Lane) -> LaneStats {
-    LaneStats { lane, ready: 0, scheduled: 0, running: 0, oldest_ready: None, paused: false }
+    LaneStats { lane, owner: None, ready: 0, scheduled: 0, running: 0, oldest_ready: None, paused: false }
 }
 
 fn lane_body(stats: &LaneStats) -> LaneBody {

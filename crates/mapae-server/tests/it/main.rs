@@ -10,6 +10,7 @@ mod documents;
 mod events;
 mod health;
 mod jobs;
+mod kinds;
 mod limits;
 mod plans;
 mod problems;

@@ -153,6 +153,8 @@ pub struct Stats {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneStats {
     pub lane: Lane,
+    /// Of one of its live jobs, and of the one that has waited longest where they wait. None where there are none.
+    pub owner: Option<Owner>,
     /// Due and waiting.
     pub ready: u64,
     /// Waiting for their time.

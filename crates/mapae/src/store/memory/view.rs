@@ -105,8 +105,9 @@ impl View for Memory {
             if !state.is_terminal() {
                 let lane = row.new.lane();
                 let paused = tables.paused.contains(&lane);
-                let entry = lanes.entry(lane.clone()).or_insert(LaneStats {
+                let entry = lanes.entry(lane.clone()).or_insert_with(|| LaneStats {
                     lane,
+                    owner: Some(row.new.owner.clone()),
                     ready: 0,
                     scheduled: 0,
                     running: 0,

@@ -7,8 +7,9 @@ use sqlx::{PgPool, Row};
 
 use super::ask::Ask;
 use crate::job::State;
+use crate::job::name::Owner;
 use crate::store::contract::{COUNT_MAX, LANE_COUNT_MAX, LANES_MAX, LaneStats, Stats, StoreError};
-use crate::store::row::{big, lane, state};
+use crate::store::row::{big, lane, state, unreadable};
 
 pub(super) async fn read(views: &PgPool) -> Result<Stats, StoreError> {
     let (count_max, lane_max) = (limit(COUNT_MAX), limit(LANE_COUNT_MAX));
@@ -69,8 +70,8 @@ pub(super) async fn read(views: &PgPool) -> Result<Stats, StoreError> {
                      where j.state = 'pending' and j.hint > 0 and j.lane > l.lane order by j.lane limit 1)
               from rung l where l.lane is not null
         ), running as (
-            select r.lane, count(*) as jobs
-              from (select lane from mapae.jobs where state = 'running' limit $3) r group by r.lane
+            select r.lane, count(*) as jobs, min(r.owner) as owner
+              from (select lane, owner from mapae.jobs where state = 'running' limit $3) r group by r.lane
         ), lanes as (
             select lane from (
                    (select lane from unrung where lane is not null limit $1)
@@ -82,7 +83,12 @@ pub(super) async fn read(views: &PgPool) -> Result<Stats, StoreError> {
         )
         select l.lane, least(d.jobs + w.jobs, $2) as ready, s.jobs as scheduled, coalesce(r.jobs, 0) as running,
                (extract(epoch from now() - least(d.due_at, w.due_at)) * 1000000)::bigint as oldest,
-               exists (select from mapae.pauses p where p.lane = l.lane)                 as paused
+               exists (select from mapae.pauses p where p.lane = l.lane)                 as paused,
+               coalesce((select j.owner from mapae.jobs j
+                          where j.lane = l.lane and j.state = 'pending' and j.hint = 0 order by j.due_at limit 1),
+                        (select j.owner from mapae.jobs j
+                          where j.lane = l.lane and j.state = 'pending' and j.hint > 0 order by j.turn limit 1),
+                        r.owner)                                                         as owner
           from lanes l
          cross join lateral (select count(*) as jobs, min(x.due_at) as due_at
                                from (select j.due_at from mapae.jobs j
@@ -108,6 +114,11 @@ pub(super) async fn read(views: &PgPool) -> Result<Stats, StoreError> {
     for row in rows {
         stats.lanes.push(LaneStats {
             lane: lane(row.try_get("lane")?)?,
+            owner: row
+                .try_get::<Option<String>, _>("owner")?
+                .map(Owner::new)
+                .transpose()
+                .map_err(unreadable)?,
             ready: big(row.try_get("ready")?)?,
             scheduled: big(row.try_get("scheduled")?)?,
             running: big(row.try_get("running")?)?,

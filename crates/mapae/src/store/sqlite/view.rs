@@ -298,13 +298,19 @@ impl View for Sqlite {
                          where j.state = 'pending' and j.hint > 0 and j.lane > l.lane order by j.lane limit 1)
                   from rung l where l.lane is not null
                  limit $1
-            ), running (lane, jobs) as (
-                select lane, count(*) from (select lane from jobs where state = 'running' limit $3) group by lane
+            ), running (lane, jobs, owner) as (
+                select lane, count(*), min(owner) from (select lane, owner from jobs where state = 'running' limit $3)
+                 group by lane
             ), lanes (lane) as (
                 select lane from (select lane from unrung union select lane from rung union select lane from running)
                  where lane is not null order by lane limit $1
             )
             select l.lane,
+                   coalesce((select j.owner from jobs j where j.lane = l.lane and j.state = 'pending' and j.hint = 0
+                              order by j.due_at limit 1),
+                            (select j.owner from jobs j where j.lane = l.lane and j.state = 'pending' and j.hint > 0
+                              order by j.turn limit 1),
+                            (select r.owner from running r where r.lane = l.lane))               as owner,
                    (select count(*) from (select 1 from jobs j where j.lane = l.lane and j.state = 'pending'
                                              and j.hint = 0 and j.due_at <= clock.now limit $2)) as due,
                    (select count(*) from (select 1 from jobs j where j.lane = l.lane and j.state = 'pending'
@@ -329,6 +335,11 @@ impl View for Sqlite {
             let oldest: [Option<i64>; 2] = [row.try_get("oldest_due")?, row.try_get("oldest_offered")?];
             stats.lanes.push(LaneStats {
                 lane: lane(row.try_get("lane")?)?,
+                owner: row
+                    .try_get::<Option<String>, _>("owner")?
+                    .map(Owner::new)
+                    .transpose()
+                    .map_err(unreadable)?,
                 ready: big((due + offered).min(limit(LANE_COUNT_MAX)))?,
                 scheduled: big(row.try_get("scheduled")?)?,
                 running: big(row.try_get("running")?)?,

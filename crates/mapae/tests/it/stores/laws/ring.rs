@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mapae::job::name::{Class, JobId, Priority};
 use mapae::job::record::{FirstRing, NewJob};
+use mapae::job::retry::Verdict;
 use mapae::store::contract::{DOUBLINGS_MAX, LaneQuota, RingPlan};
 
 use super::quota;
@@ -104,6 +105,28 @@ async fn a_full_lane_leaves_room_in_the_others() {
         let held = bench.store.claim_rung(worker.holder(), &lanes, 9, LEASE).await.unwrap();
         assert_eq!(held.len(), 2, "one there, and one for the other lane's quota");
         assert_eq!(held[0].job.id, other, "lanes come in the given order");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lane_is_told_of_with_the_owner_of_a_job_that_is_there() {
+    everywhere(async |bench| {
+        let told = async || {
+            let lanes = bench.store.stats().await.unwrap().lanes;
+            lanes.into_iter().map(|lane| (lane.lane, lane.owner.unwrap())).collect::<Vec<_>>()
+        };
+        assert_eq!(told().await, []);
+        let id = bench.accept(job()).await;
+        assert_eq!(told().await, [(lane(), owner("acme"))], "waiting");
+        bench.ring().await;
+        assert_eq!(told().await, [(lane(), owner("acme"))], "rung");
+        let worker = bench.join("w").await;
+        let held = bench.claim(worker.holder(), id).await;
+        assert_eq!(told().await, [(lane(), owner("acme"))], "running");
+        bench.settle(&held.lease, Verdict::Succeed).await.unwrap();
+        bench.accept(NewJob { owner: owner("initech"), ..job() }).await;
+        assert_eq!(told().await, [(lane(), owner("initech"))], "no job of the other is left");
     })
     .await;
 }
