@@ -201,7 +201,7 @@ async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
             }
             Ok(Err(error)) => {
                 if !std::mem::replace(&mut troubled, true) {
-                    warn!(?duty, code = error.code(), ?error, "a keeper pass failed; trying on");
+                    warn!(?duty, code = error.code(), said = error.said(), "a keeper pass failed; trying on");
                 }
                 TROUBLE
             }

@@ -75,9 +75,14 @@ begin
     if submit.key is not null then
         body := sha256(convert_to(jsonb_build_array('submit', submit.kind, submit.params, submit.priority,
                                                     submit.run_at, submit.deadline)::text, 'UTF8'));
-        insert into mapae.idempotency (owner, key, body, job, created_at)
+        -- As over HTTP: a key whose job is gone is free. Only who could have seen that job may say so.
+        insert into mapae.idempotency as i (owner, key, body, job, created_at)
         values (submit.owner, submit.key, body, made, now())
-        on conflict do nothing;
+        on conflict on constraint idempotency_pkey do update
+           set body = excluded.body, job = excluded.job, created_at = excluded.created_at
+         where exists (select from mapae.idempotency seen
+                        where seen.owner = i.owner and seen.key = i.key and seen.job = i.job)
+           and not exists (select from mapae.jobs j where j.id = i.job and not j.delete_asked);
         if not found then
             select i.body, i.job into first
               from mapae.idempotency i where i.owner = submit.owner and i.key = submit.key;
@@ -145,7 +150,7 @@ begin
         exception when others then
             get stacked diagnostics state = returned_sqlstate;
             -- Another try may go well: the whole transaction is asked again.
-            if left(state, 2) in ('40', '53', '55', '57', '58') then
+            if state in ('40001', '40P01', '55P03', '57014') or left(state, 2) = '53' or state like '57P0_' then
                 raise;
             end if;
             new.state := 'failed';
@@ -161,7 +166,7 @@ begin
               using null::jsonb, new.params, new.failure, new.id, new.owner, new.attempt;
         exception when others then
             get stacked diagnostics state = returned_sqlstate;
-            if left(state, 2) in ('40', '53', '55', '57', '58') then
+            if state in ('40001', '40P01', '55P03', '57014') or left(state, 2) = '53' or state like '57P0_' then
                 raise;
             end if;
         end;

@@ -151,6 +151,20 @@ impl StoreError {
         }
     }
 
+    /// What the database said, for logs: its codes and names of ours, never its words, which quote rows.
+    pub fn said(&self) -> String {
+        let source = std::error::Error::source(self).and_then(|source| source.downcast_ref::<sqlx::Error>());
+        match source {
+            Some(sqlx::Error::Database(error)) => {
+                let code = error.code().unwrap_or_default();
+                format!("{code} {}", error.constraint().unwrap_or_default()).trim_end().to_owned()
+            }
+            Some(sqlx::Error::Io(error)) => error.kind().to_string(),
+            Some(sqlx::Error::PoolTimedOut) => "no connection was free in time".into(),
+            _ => String::new(),
+        }
+    }
+
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Locked(_) | Self::Full(_))
     }

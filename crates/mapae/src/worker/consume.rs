@@ -406,7 +406,7 @@ fn start(
 }
 
 async fn failed(worker: &Worker, error: &StoreError) {
-    warn!(worker = %worker.holder, code = error.code(), ?error, "a claim failed");
+    warn!(worker = %worker.holder, code = error.code(), said = error.said(), "a claim failed");
     worker.signal(Signal::ReadFailed);
     worker.parts.metrics.count("mapae_read_failures_total", "", 1);
     let _ = worker.drain.run_until_cancelled(tokio::time::sleep(READ_PAUSE)).await;

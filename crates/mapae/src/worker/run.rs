@@ -272,7 +272,7 @@ async fn settle(worker: &Worker, mut settlement: Settlement) -> Settled {
             }
             // Asking the same again would be refused for ever, with the lease renewed for ever beside it.
             Err(SettleError::Store(error)) => {
-                error!(job_id = %settlement.lease.job, code = error.code(), ?error, "an outcome was refused by the database");
+                error!(job_id = %settlement.lease.job, code = error.code(), said = error.said(), "an outcome was refused by the database");
                 if std::mem::replace(&mut refused, true) {
                     return Settled::Unknown;
                 }

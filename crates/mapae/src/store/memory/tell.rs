@@ -209,7 +209,7 @@ impl Standing {
     }
 
     fn is_of(&self, scope: &Scope) -> bool {
-        scope.owner().is_none_or(|owner| owner == self.event.owner.as_str())
+        scope.owner().is_none_or(|owner| owner == self.event.owner.as_str() && self.url.is_some())
     }
 
     fn begin_anew(&mut self, now: Timestamp) {

@@ -301,10 +301,11 @@ impl Keep for Postgres {
                  where j.id = any(array(select id from mapae.jobs where state = 'pending' and deadline <= now()
                                          order by deadline limit $1 for update skip locked))
                    and j.state = 'pending' and j.deadline <= now()
-                returning j.id, j.owner, j.kind, j.sequence, j.attempt, j.failure
+                returning j.id, j.owner, j.kind, j.state, j.sequence, j.attempt, j.failure
             ), told as (
+                -- Its record may be gone: then it is stale (`mapae.write_back`).
                 insert into mapae.events (job, sequence, owner, kind, event, at, attempt, code, sent)
-                select id, sequence, owner, kind, 'failed', now(), attempt, failure->>'code', not $2 from expired
+                select id, sequence, owner, kind, state, now(), attempt, failure->>'code', not $2 from expired
             )
             select id from expired
             ",

@@ -286,7 +286,7 @@ impl Postgres {
                         epoch: 0,
                         until: Timestamp::default(),
                     };
-                    error!(job_id = %lease.job, ?error, "a job's row cannot be read; the job has failed");
+                    error!(job_id = %lease.job, said = error.said(), "a job's row cannot be read; the job has failed");
                     let verdict = Verdict::Fail { failure: Failure::unreadable() };
                     let _ = self.settles.ask(Settlement { lease, verdict, output: None }).await?;
                 }
@@ -347,7 +347,8 @@ impl Postgres {
         for row in rows {
             let answer = match state(row.try_get("state")?)? {
                 State::Cancelled => Claim::Cancelled,
-                _ => Claim::Failed,
+                State::Failed => Claim::Failed,
+                other => Claim::Finished(other),
             };
             ended.insert(row.try_get::<Uuid, _>("id")?, answer);
         }

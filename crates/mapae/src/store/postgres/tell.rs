@@ -14,10 +14,11 @@ use crate::job::name::JobId;
 use crate::store::contract::{Answer, Delivery, Queue, Receiver, Scope, StoreError, Tell, Told, Undelivered};
 use crate::store::row::{as_micros, big, delivery_row, undelivered_row};
 
-/// Binds of those that were given up: $1 the owner's name or null, $2 ids.
+/// Of those that were given up: $1 the owner's name or null, $2 ids. Of its callbacks only: receivers are the
+/// operator's, whoever's events they are told of.
 macro_rules! chosen_dead {
     () => {
-        "d.id = any($2) and ($1::text is null or d.owner = $1) and d.dead_at is not null"
+        "d.id = any($2) and ($1::text is null or d.owner = $1 and d.url is not null) and d.dead_at is not null"
     };
 }
 
@@ -201,7 +202,7 @@ impl Tell for Postgres {
                from mapae.deliveries d where d.dead_at is not null",
         );
         if let Some(owner) = scope.owner() {
-            query.push(" and d.owner = ").push_bind(owner.to_owned());
+            query.push(" and d.url is not null and d.owner = ").push_bind(owner.to_owned());
         }
         if let Some(receiver) = receiver {
             query.push(" and d.receiver = ").push_bind(receiver.to_owned());

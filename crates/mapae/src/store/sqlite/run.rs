@@ -374,7 +374,7 @@ pub(super) async fn start(
             Ok(holding) => drop(started.insert((holding.job.id, holding.job.owner.clone()), holding)),
             Err(error) => {
                 let job = JobId(row.try_get("id")?);
-                error!(job_id = %job, ?error, "a job's row cannot be read; the job has failed");
+                error!(job_id = %job, said = error.said(), "a job's row cannot be read; the job has failed");
                 let token = Token(row.try_get("token")?);
                 bad.push(Lease { job, token, epoch: 0, until: Timestamp::default() });
             }

@@ -13,10 +13,11 @@ use crate::job::name::JobId;
 use crate::store::contract::{Answer, Delivery, Queue, Receiver, Scope, StoreError, Tell, Told, Undelivered};
 use crate::store::row::{as_micros, big, delivery_row, undelivered_row};
 
-/// Binds of those that were given up: $1 the owner's name or null, $2 ids.
+/// Of those that were given up: $1 the owner's name or null, $2 ids. Of its callbacks only: receivers are the
+/// operator's, whoever's events they are told of.
 macro_rules! chosen_dead {
     () => {
-        "id in (select value from json_each($2)) and ($1 is null or owner = $1) and dead_at is not null"
+        "id in (select value from json_each($2)) and ($1 is null or owner = $1 and url is not null) and dead_at is not null"
     };
 }
 
@@ -203,7 +204,7 @@ impl Tell for Sqlite {
                from deliveries where dead_at is not null",
         );
         for (given, condition) in [
-            (scope.owner().is_some(), " and owner = $1"),
+            (scope.owner().is_some(), " and owner = $1 and url is not null"),
             (receiver.is_some(), " and receiver = $2"),
             (before.is_some(), " and id < $3"),
         ] {

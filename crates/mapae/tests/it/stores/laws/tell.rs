@@ -136,25 +136,51 @@ async fn what_is_given_up_waits_for_a_person_and_the_rest_of_its_job_goes_on() {
         assert_eq!(shown(&second, &jobs), [(0, 2)]);
         bench.say(&second[0], dead()).await;
 
-        let (all, acme, other) = (Scope::All, Scope::Owner(owner("acme")), Scope::Owner(owner("other")));
-        let listed = bench.store.undelivered(&acme, Some("a"), None, 9).await.unwrap();
+        let all = Scope::All;
+        let listed = bench.store.undelivered(&all, Some("a"), None, 9).await.unwrap();
         assert_eq!(listed.iter().map(|one| one.sequence).collect::<Vec<_>>(), [2, 1]);
         let one = &listed[1];
         assert_eq!((one.receiver.as_str(), one.code.as_str(), one.tries), ("a", "receiver-answered-410", 1));
         assert_eq!(bench.store.undelivered(&all, None, Some(listed[0].id), 9).await.unwrap(), listed[1..]);
-        assert!(bench.store.undelivered(&other, None, None, 9).await.unwrap().is_empty());
         assert!(bench.store.undelivered(&all, Some("b"), None, 9).await.unwrap().is_empty());
 
         let ids: Vec<u64> = listed.iter().map(|one| one.id).collect();
-        assert!(bench.store.resend(&other, &ids).await.unwrap().is_empty());
-        assert!(bench.store.forgo(&other, &ids).await.unwrap().is_empty());
-        assert_eq!(bench.store.resend(&acme, &[ids[1]]).await.unwrap(), [ids[1]]);
-        assert!(bench.store.resend(&acme, &[ids[1]]).await.unwrap().is_empty(), "it is not dead any more");
-        assert!(bench.store.forgo(&acme, &[ids[1]]).await.unwrap().is_empty());
+        assert_eq!(bench.store.resend(&all, &[ids[1]]).await.unwrap(), [ids[1]]);
+        assert!(bench.store.resend(&all, &[ids[1]]).await.unwrap().is_empty(), "it is not dead any more");
+        assert!(bench.store.forgo(&all, &[ids[1]]).await.unwrap().is_empty());
         let again = bench.take("a").await;
         assert_eq!((shown(&again, &jobs), again[0].tries), (vec![(0, 1)], 1), "as new");
         assert_eq!(bench.store.forgo(&all, &[ids[0], 999_999]).await.unwrap(), [ids[0]]);
         assert!(bench.store.undelivered(&all, None, None, 9).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_owner_sees_and_moves_what_was_given_up_of_its_own_callbacks_only() {
+    everywhere(async |bench| {
+        let callback = Callback { url: "https://a.example/".into(), events: vec![EventKind::Cancelled] };
+        let called = bench.accept(NewJob { callback: Some(callback), ..job() }).await;
+        bench.store.cancel(&Scope::All, called).await.unwrap();
+        bench.spread(&[receiver("audit")], 2).await;
+        for line in ["audit", "https://a.example"] {
+            bench.say(&bench.take(line).await[0], dead()).await;
+        }
+        let all = bench.store.undelivered(&Scope::All, None, None, 9).await.unwrap();
+        let ids: Vec<u64> = all.iter().map(|one| one.id).collect();
+        assert_eq!(ids.len(), 2);
+        let (acme, other) = (Scope::Owner(owner("acme")), Scope::Owner(owner("other")));
+        for scope in [&acme, &other] {
+            let seen = bench.store.undelivered(scope, None, None, 9).await.unwrap();
+            let own: Vec<u64> = seen.iter().map(|one| one.id).collect();
+            assert!(seen.iter().all(|one| one.receiver == "https://a.example"));
+            assert_eq!(own.len(), usize::from(scope == &acme));
+            assert_eq!(bench.store.resend(scope, &ids).await.unwrap(), own);
+        }
+        bench.say(&bench.take("https://a.example").await[0], dead()).await;
+        assert!(bench.store.forgo(&other, &ids).await.unwrap().is_empty());
+        assert_eq!(bench.store.forgo(&acme, &ids).await.unwrap().len(), 1);
+        assert_eq!(bench.store.undelivered(&Scope::All, None, None, 9).await.unwrap()[0].receiver, "audit");
     })
     .await;
 }
