@@ -11,6 +11,7 @@ use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Kind, Owner, Priority};
 use mapae::job::record::{NewJob, Output};
 use mapae::job::retry::{Backoff, Failure, RetryPolicy, Verdict};
+use mapae::job::timestamp::Timestamp;
 use mapae::job::{End, State};
 use mapae::store::Postgres;
 use mapae::store::contract::{
@@ -71,6 +72,11 @@ impl Bench {
             matches!(verdict, Verdict::Succeed).then(|| Output::Inline(json!({ "keywords": ["a", "b"] })));
         self.store.settle(Settlement { lease: lease.clone(), verdict, output }).await
     }
+}
+
+/// A job about the record `id`.
+fn about(id: &str) -> NewJob {
+    NewJob::new(Owner::new("acme").unwrap(), kind("context"), json!({ "id": id }))
 }
 
 fn kind(name: &str) -> Kind {
@@ -182,6 +188,11 @@ async fn the_same_key_is_the_same_job_and_another_body_under_it_is_refused() {
     assert_eq!(code(&refused), "MP409");
     assert!(refused.to_string().contains("idempotency key"), "{refused}");
     assert_eq!(bench.jobs().await.len(), 1);
+    // A key whose job is gone is free.
+    bench.store.delete(&Scope::All, id).await.unwrap();
+    let new = submitted(&mut connection, "context", Some("k"), json!({ "a": 2 })).await.unwrap();
+    assert_ne!(new, id);
+    assert_eq!(submitted(&mut connection, "context", Some("k"), json!({ "a": 2 })).await.unwrap(), new);
 }
 
 #[tokio::test]
@@ -342,6 +353,10 @@ async fn where_no_record_was_written_the_job_is_stale_and_its_result_is_not_kept
     assert_eq!((job.state, job.failure.unwrap().code.as_str()), (State::Stale, "record-gone"));
     assert!(bench.store.output(&Scope::All, gone.job).await.unwrap().is_none());
     assert_eq!(bench.told(gone.job).await, ["accepted", "claimed", "stale"]);
+    let job = NewJob { deadline: Some(Timestamp::default()), ..about("gone") };
+    let overdue = bench.store.accept(job).await.unwrap().id;
+    assert_eq!(bench.store.expire(10).await.unwrap(), 1);
+    assert_eq!(bench.told(overdue).await, ["accepted", "stale"], "told as it is");
     // Kinds that write nothing are left alone.
     bench.store.describe(&[plan("context")]).await.unwrap();
     let gone = bench.held("gone").await;
@@ -389,6 +404,45 @@ async fn a_statement_that_fails_loses_no_job_and_one_that_waits_keeps_no_other_f
     holding.rollback().await.unwrap();
     assert_eq!(bench.store.settle(settlement).await.unwrap(), State::Failed, "asked again");
     assert_eq!(bench.record("3").await.unwrap().0, "FAILED");
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_written_keeps_no_other_job_from_ending() {
+    let Some(bench) = writing().await else { return };
+    // Asked again for ever: to the database it is a lock that somebody may let go of.
+    let never = "create function never() returns trigger language plpgsql as $$
+                 begin raise exception 'not now' using errcode = '55P03'; end $$;
+                 create trigger never before update on contexts for each row when (old.id = '1') execute function never();";
+    sqlx::raw_sql(never).execute(&mut bench.connection().await).await.unwrap();
+    let other =
+        |kind_name: &str| NewJob::new(Owner::new("acme").unwrap(), kind(kind_name), json!({ "id": "9" }));
+    let overdue = |job| NewJob { deadline: Some(Timestamp::default()), ..job };
+    let mut ids = Vec::new();
+    for job in [about("1"), about("2"), other("plain")] {
+        ids.push(bench.store.accept(overdue(job)).await.unwrap().id);
+    }
+    assert_eq!(bench.store.expire(10).await.unwrap(), 2);
+    assert_eq!(bench.record("2").await.unwrap().0, "FAILED");
+    let states = async |ids: &[JobId]| {
+        let mut states = Vec::new();
+        for id in ids {
+            states.push(bench.store.job(&Scope::All, *id).await.unwrap().unwrap().state);
+        }
+        states
+    };
+    assert_eq!(states(&ids).await, [State::Pending, State::Failed, State::Failed]);
+
+    let mut lost = Vec::new();
+    for job in [about("1"), about("3"), other("plain")] {
+        let job = NewJob { retry: RetryPolicy { attempts: 1, ..job.retry.clone() }, ..job };
+        let id = bench.store.accept(job).await.unwrap().id;
+        let claims =
+            bench.store.claim(&Holder::new("w"), &[(id, Owner::new("acme").unwrap())], Duration::ZERO).await;
+        assert!(matches!(claims.unwrap()[..], [Claim::Run(_)]));
+        lost.push(id);
+    }
+    assert_eq!(bench.store.reap(10).await.unwrap().len(), 2);
+    assert_eq!(states(&lost).await, [State::Running, State::Failed, State::Failed]);
 }
 
 #[tokio::test]

@@ -123,8 +123,13 @@ impl Records for Postgres {
 impl Postgres {
     /// Whether a statement of the user's runs when this job ends: it may wait for a row, and nobody else's settle is
     /// to wait with it.
+    /// Whether the end of any kind is written back.
+    pub(super) fn writes_any(&self) -> bool {
+        self.writing.load(Ordering::Relaxed)
+    }
+
     pub(super) async fn writes_back(&self, settlement: &Settlement) -> Result<bool, StoreError> {
-        if !self.writing.load(Ordering::Relaxed) {
+        if !self.writes_any() {
             return Ok(false);
         }
         let found = sqlx::query(

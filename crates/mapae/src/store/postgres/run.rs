@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgExecutor, PgPool, Row};
-use tracing::error;
+use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::ask::{Ask, within};
@@ -342,7 +342,12 @@ impl Postgres {
         .bind(serde_json::json!(Failure::lost()))
         .bind(serde_json::json!(Failure::overdue()))
         .rows(&self.pool)
-        .await?;
+        .await;
+        // What was claimed beside them is not given up for what could not be ended; a keeper tries that again.
+        let rows = rows.unwrap_or_else(|error| {
+            warn!(code = error.code(), said = error.said(), "what was to end with a claim could not");
+            Vec::new()
+        });
         let mut ended = HashMap::with_capacity(rows.len());
         for row in rows {
             let answer = match state(row.try_get("state")?)? {
