@@ -34,9 +34,13 @@ pub const TELLING_MAX: Duration = Duration::from_secs(30);
 /// How long what was taken is the taker's: longer than telling takes.
 const HOLD: Duration = Duration::from_secs(90);
 
-/// Most lines at a time, and most receivers that one pass looks at.
+/// Most lines of callbacks at a time, and most receivers that one pass looks at. Configured receivers are few, and each
+/// has its line whatever the callbacks' hosts do.
 const LINES_MAX: usize = 64;
 const LOOK_MAX: usize = 1_000;
+
+/// How long a line of callbacks goes on before it lets others have its place.
+const TURN: Duration = Duration::from_secs(5);
 
 /// Most lines that are remembered: callbacks go to as many hosts as there are.
 const REMEMBERED_MAX: usize = 10_000;
@@ -102,6 +106,8 @@ pub(super) struct Teller {
 struct Line {
     name: String,
     plan: LinePlan,
+    /// How long it may go on at a time; `None` for a configured receiver.
+    turn: Option<Duration>,
     breaker: Breaker,
     running: AtomicBool,
 }
@@ -129,15 +135,27 @@ impl Teller {
         let names = self.parts.store.lines(&after, LOOK_MAX).await?;
         // Where there are more than one pass looks at, the next goes on behind them.
         let more = names.len() == LOOK_MAX;
-        let mut last = names.last().cloned().filter(|_| more).unwrap_or_default();
-        for name in names {
+        let last = names.last().cloned().filter(|_| more).unwrap_or_default();
+        // Before the first that found no place: the next pass begins with that one.
+        let mut refused = None;
+        let mut before = after;
+        // Behind so many hosts of callbacks a configured receiver would be looked at late.
+        let configured = self.receivers.iter().map(|receiver| receiver.name.clone()).filter(|_| more);
+        for name in configured.chain(names) {
+            let behind = std::mem::replace(&mut before, name.clone());
             let Some(line) = self.line(&name) else { continue };
             if line.breaker.rests(Instant::now()).is_some() || line.running.load(Ordering::SeqCst) {
                 continue;
             }
-            let Ok(place) = self.places.clone().try_acquire_owned() else {
-                last = name;
-                break;
+            let place = match line.turn {
+                None => None,
+                Some(_) => match self.places.clone().try_acquire_owned() {
+                    Ok(place) => Some(place),
+                    Err(_) => {
+                        refused.get_or_insert(behind);
+                        continue;
+                    }
+                },
             };
             line.running.store(true, Ordering::SeqCst);
             let running = Running(line.clone());
@@ -147,7 +165,7 @@ impl Teller {
                 line.tell(&parts, &stop).await;
             });
         }
-        *self.after() = last;
+        *self.after() = refused.unwrap_or(last);
         Ok(if spread >= BATCH { BREATH } else { ROUND })
     }
 
@@ -170,21 +188,25 @@ impl Teller {
         if lines.len() >= REMEMBERED_MAX {
             lines.retain(|_, line| line.running.load(Ordering::SeqCst));
         }
+        let turn = configured.is_none().then_some(TURN);
         let (breaker, running) = (Breaker::default(), AtomicBool::new(false));
-        let line = Arc::new(Line { name: name.to_owned(), plan, breaker, running });
+        let line = Arc::new(Line { name: name.to_owned(), plan, turn, breaker, running });
         lines.insert(name.to_owned(), line.clone());
         Some(line)
     }
 }
 
 impl Line {
-    /// Until nothing is due, the receiver rests, or `stop`; what is on its way then is waited for.
+    /// Until nothing is due, the receiver rests, its turn is over, or `stop`; what is on its way then is waited for.
     async fn tell(&self, parts: &Parts, stop: &CancellationToken) {
         let mut under_way = FuturesUnordered::new();
+        let began = Instant::now();
         loop {
             let width = if self.breaker.doubts() { 1 } else { self.plan.concurrent };
             let room = width.saturating_sub(under_way.len());
-            let open = !stop.is_cancelled() && self.breaker.rests(Instant::now()).is_none();
+            let open = !stop.is_cancelled()
+                && self.breaker.rests(Instant::now()).is_none()
+                && self.turn.is_none_or(|turn| began.elapsed() < turn);
             if open && room > 0 {
                 match parts.store.take(&self.name, room, HOLD).await {
                     Ok(taken) => under_way.extend(taken.into_iter().map(|delivery| self.offer(delivery))),

@@ -6,21 +6,25 @@ use std::time::Duration;
 use async_trait::async_trait;
 use mapae::broker::{self, BrokerPlan};
 use mapae::job::State;
-use mapae::job::event::{Event, Position};
+use mapae::job::event::{Event, EventKind, Position};
 use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Kind};
-use mapae::job::record::NewJob;
+use mapae::job::record::{Callback, NewJob};
+use mapae::job::retry::Backoff;
 use mapae::job::timestamp::Timestamp;
+use mapae::keeper::tell::{LinePlan, NotTaken, TellPlan};
 use mapae::keeper::{self, EventSink, KeeperPlan};
 use mapae::store::Postgres;
-use mapae::store::contract::{Claim, Control, EventFilter, Retention, RingPlan, Scope, Store, Tidy, View};
+use mapae::store::contract::{
+    Claim, Control, Delivery, EventFilter, Receiver, Retention, RingPlan, Scope, Store, Tidy, View,
+};
 use mapae::store::memory::Memory;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::site::{self, Site, databases, owner};
+use crate::site::{self, PATIENCE, Site, databases, owner};
 use crate::stores::soon;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -210,6 +214,47 @@ async fn a_keeper_that_is_told_to_stop_does_not_wait_for_what_hangs() {
     keeper.stop().await;
     // The receiver would have been given up after ten.
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    site.close().await;
+}
+
+/// Takes nothing and never answers, or counts what it takes.
+struct Courier(Option<Arc<Notify>>);
+
+#[async_trait]
+impl mapae::keeper::tell::Courier for Courier {
+    async fn take(&self, _: &Delivery) -> Result<(), NotTaken> {
+        match &self.0 {
+            Some(took) => took.notify_one(),
+            None => std::future::pending().await,
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn hosts_of_callbacks_that_never_answer_keep_no_configured_receiver_from_its_events() {
+    let (_, mut site) = in_memory();
+    // More hosts than there are places for.
+    for host in 0..70 {
+        let url = format!("https://h{host}.example/");
+        let callback = Some(Callback { url, events: vec![EventKind::Accepted] });
+        site.submit("a", Value::Null, |job| job.callback = callback).await;
+    }
+    let took = Arc::new(Notify::new());
+    let line = |courier| LinePlan {
+        courier: Arc::new(courier),
+        concurrent: 4,
+        backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(2) },
+        give_up: Duration::from_secs(3600),
+    };
+    // Its name comes last.
+    let last = Receiver { name: "zulu".into(), events: Vec::new(), kinds: Vec::new() };
+    let plan = TellPlan {
+        receivers: vec![(last, line(Courier(Some(took.clone()))))],
+        callbacks: Some(line(Courier(None))),
+    };
+    site.keep_and_tell(Some(plan));
+    tokio::time::timeout(PATIENCE, took.notified()).await.expect("it is told");
     site.close().await;
 }
 

@@ -13,6 +13,7 @@ use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::{Job, NewJob};
 use mapae::job::resource::Amounts;
 use mapae::job::timestamp::Timestamp;
+use mapae::keeper::tell::TellPlan;
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::store;
@@ -108,12 +109,17 @@ impl Site {
     }
 
     pub(crate) fn keep(&mut self) {
+        self.keep_and_tell(None);
+    }
+
+    /// With a keeper that tells events.
+    pub(crate) fn keep_and_tell(&mut self, tell: Option<TellPlan>) {
         let plan = KeeperPlan {
             window: self.window.clone(),
             rescan_after: self.rescan_after,
             retention: Retention::default(),
             sink: None,
-            tell: None,
+            tell,
             bell: Arc::default(),
             schedules: Vec::new(),
         };
