@@ -434,7 +434,7 @@ async fn a_record_that_cannot_be_written_keeps_no_other_job_from_ending() {
 
     let mut lost = Vec::new();
     for job in [about("1"), about("3"), other("plain")] {
-        let job = NewJob { retry: RetryPolicy { attempts: 1, ..job.retry.clone() }, ..job };
+        let job = NewJob { retry: RetryPolicy { attempts: 1, ..job.retry }, ..job };
         let id = bench.store.accept(job).await.unwrap().id;
         let claims =
             bench.store.claim(&Holder::new("w"), &[(id, Owner::new("acme").unwrap())], Duration::ZERO).await;
