@@ -80,7 +80,12 @@ async fn work(
     });
     let Some(runtime) = stop.run_until_cancelled(opening).await else { return Ok(()) };
     let runtime = runtime?;
-    runtime.describe(config).await?;
+    let describing = runtime.describe_patiently(config, |error| {
+        api.health.trouble(error.code());
+        warn!(code = error.code(), "the kinds cannot be made known yet; trying again");
+    });
+    let Some(described) = stop.run_until_cancelled(describing).await else { return Ok(()) };
+    described?;
     api.open(runtime.clone());
     let keeper = runtime.start_keeper(config).map_err(WorkerError::from)?;
     let worked = match roles.worker {

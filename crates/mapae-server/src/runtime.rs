@@ -31,6 +31,10 @@ use crate::{ai, documents};
 /// Callbacks of different jobs told at the same time to one host.
 const CALLBACKS_CONCURRENT: usize = 4;
 
+/// Waits between two tries to reach the database at the start, doubling.
+const FIRST: Duration = Duration::from_millis(250);
+const LONGEST: Duration = Duration::from_secs(10);
+
 /// An opened runtime.
 pub struct Runtime {
     pub store: Arc<dyn Store>,
@@ -145,8 +149,6 @@ impl Runtime {
         migrate: Migrate,
         told: impl Fn(&OpenError),
     ) -> Result<Arc<Self>, OpenError> {
-        const FIRST: Duration = Duration::from_millis(250);
-        const LONGEST: Duration = Duration::from_secs(10);
         let mut wait = FIRST;
         loop {
             match Self::open(config, migrate).await {
@@ -176,10 +178,23 @@ impl Runtime {
         self.slots.get()
     }
 
-    /// The database knows of the kinds of this configuration. For processes that stay: a command that looks in is to
-    /// change nothing.
-    pub async fn describe(&self, config: &Config) -> Result<(), StoreError> {
-        self.store.describe(&config.kind_plans()).await
+    /// The database knows of the kinds of this configuration; again and again while waiting may help. For processes
+    /// that stay: a command that looks in is to change nothing. `told` hears of every failure.
+    pub async fn describe_patiently(
+        &self,
+        config: &Config,
+        told: impl Fn(&StoreError),
+    ) -> Result<(), StoreError> {
+        let mut wait = FIRST;
+        loop {
+            match self.store.describe(&config.kind_plans()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if !error.is_transient() => return Err(error),
+                Err(error) => told(&error),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST);
+        }
     }
 
     pub fn start_keeper(&self, config: &Config) -> Result<KeeperHandle, NoClient> {
