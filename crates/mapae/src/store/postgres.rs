@@ -9,6 +9,7 @@
 mod absence;
 mod adopt;
 mod ask;
+mod claim;
 mod control;
 mod end;
 mod follow;
@@ -23,6 +24,7 @@ mod remote;
 mod ring;
 mod run;
 mod schedule;
+mod settle;
 mod stats;
 mod tell;
 mod tidy;
@@ -169,12 +171,12 @@ impl Postgres {
                         mutant::fence(&pool, &mut batch).await?;
                         batch
                     };
-                    run::settle(&pool, &batch, outbox).await
+                    settle::settle(&pool, &batch, outbox).await
                 })
             })),
             written: Arc::new(Batcher::spawn(4, 1, move |batch| {
                 let pool = writing.clone();
-                Box::pin(async move { run::settle(&pool, &batch, outbox).await })
+                Box::pin(async move { settle::settle(&pool, &batch, outbox).await })
             })),
             writing: Arc::default(),
             listener: Arc::default(),
@@ -212,7 +214,7 @@ impl Postgres {
         output: Option<Output>,
     ) -> Result<State, SettleError> {
         let settlement = Settlement { lease: lease.clone(), verdict: Verdict::Succeed, output };
-        let mut answers = run::settle_on(transaction, &[settlement], self.outbox).await?;
+        let mut answers = settle::settle_on(transaction, &[settlement], self.outbox).await?;
         answers.pop().unwrap_or_else(|| Err(StoreError::Broken("no answer to a settle".into()).into()))
     }
 

@@ -221,7 +221,7 @@ impl Postgres {
             within(tx.rollback()).await?;
             return Ok((Vec::new(), stopped));
         }
-        let rows = super::run::claim_chosen(&mut tx, holder, &chosen, lease, self.outbox).await?;
+        let rows = super::claim::claim_chosen(&mut tx, holder, &chosen, lease, self.outbox).await?;
         let mut tokens: HashMap<Uuid, Uuid> = HashMap::with_capacity(rows.len());
         for row in &rows {
             tokens.insert(row.try_get("id")?, row.try_get("token")?);

@@ -33,7 +33,7 @@ macro_rules! owners {
 }
 
 /// The end of all ways to ring: what is `taken (id, owner, due_at, state, hint)` gets its turn. Binds $1 lane,
-/// $3 again. Joined by id alone, and to the state by value: see `claimed!` in `run.rs`.
+/// $3 again. Joined by id alone, and to the state by value: see `claimed!` in `claim.rs`.
 macro_rules! take_turns {
     () => {
         "
