@@ -7,6 +7,7 @@ mod limited;
 pub mod memory;
 mod postgres;
 mod row;
+mod settled;
 mod sqlite;
 
 use std::sync::Arc;

@@ -8,6 +8,7 @@
 //! The files are those of `postgres`, function by function, to be read side by side. Lists are bound as
 //! one JSON array and read by `json_each`, ids in it as hexadecimal: what `unnest` is there.
 
+mod claim;
 mod control;
 mod follow;
 mod gate;
@@ -20,6 +21,7 @@ mod record;
 mod remote;
 mod run;
 mod schedule;
+mod settle;
 mod tell;
 mod tidy;
 mod unique;
@@ -42,6 +44,7 @@ use uuid::Uuid;
 
 use self::presence::Presence;
 use self::writer::{Transaction, Writer};
+use super::batch::Batcher;
 use super::contract::{AcceptError, Accepted, PATIENCE, Schema, SettleError, Settlement, Store, StoreError};
 use super::row::job_row;
 use crate::job::State;
@@ -56,6 +59,9 @@ const CONNECTIONS: u32 = 4;
 
 /// How long to wait for one of them before the store counts as unavailable.
 const ACQUIRE: Duration = Duration::from_secs(3);
+
+/// Settlements that share one statement at most.
+const SETTLES_MAX: usize = 500;
 
 /// How long to wait while another process writes. Half of what a call may take.
 const BUSY: Duration = Duration::from_secs(5);
@@ -103,6 +109,7 @@ pub struct Sqlite {
     presence: Presence,
     outbox: bool,
     limits: Arc<RwLock<Arc<Limits>>>,
+    settles: Arc<Batcher<Settlement, Result<State, SettleError>>>,
 }
 
 impl Sqlite {
@@ -123,8 +130,10 @@ impl Sqlite {
         let file = std::path::absolute(options.get_filename()).map_err(disk)?;
         let options = if in_memory { options } else { options.filename(&file) };
         let readers = SqlitePoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(ACQUIRE);
+        let writer = Writer::spawn(options.clone(), in_memory, outbox)?;
+        let settling = writer.clone();
         Ok(Self {
-            writer: Writer::spawn(options.clone(), in_memory, outbox)?,
+            writer,
             readers: (!in_memory).then(|| {
                 readers.connect_lazy_with(options.clone().create_if_missing(false).pragma("query_only", "on"))
             }),
@@ -132,6 +141,11 @@ impl Sqlite {
             presence: if in_memory { Presence::memory() } else { Presence::beside(&file) },
             outbox,
             limits: Arc::default(),
+            // One at a time: while a batch is committed, the next one gathers.
+            settles: Arc::new(Batcher::spawn(1, SETTLES_MAX, move |batch| {
+                let writer = settling.clone();
+                Box::pin(async move { settle::settle_all(&writer, batch).await })
+            })),
         })
     }
 
@@ -167,7 +181,9 @@ impl Sqlite {
         let mut savepoint = transaction.begin().await.map_err(StoreError::from)?;
         let mut tx = Transaction::on(&mut savepoint, self.outbox).await?;
         let settlement = Settlement { lease: lease.clone(), verdict: Verdict::Succeed, output };
-        let state = run::settle(&mut tx, &settlement).await?;
+        let state = settle::settle(&mut tx, &[settlement]).await?.pop();
+        let state =
+            state.unwrap_or_else(|| Err(StoreError::Broken("no answer to a settle".into()).into()))?;
         savepoint.commit().await.map_err(StoreError::from)?;
         Ok(state)
     }

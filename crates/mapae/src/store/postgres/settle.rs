@@ -7,9 +7,10 @@ use uuid::Uuid;
 
 use super::ask::{Ask, within};
 use crate::job::State;
-use crate::job::retry::{Failure, SNOOZES_MAX, THROTTLES_MAX, Verdict};
+use crate::job::retry::{Failure, SNOOZES_MAX, THROTTLES_MAX};
 use crate::store::contract::{SettleError, Settlement, StoreError};
-use crate::store::row::{as_micros, state};
+use crate::store::row::state;
+use crate::store::settled::{Found, answers, delay, failure, verdict_name};
 
 pub(super) async fn settle(
     pool: &PgPool,
@@ -35,21 +36,7 @@ pub(super) async fn settle_on(
 ) -> Result<Vec<Result<State, SettleError>>, StoreError> {
     let ids: Vec<Uuid> = batch.iter().map(|settlement| settlement.lease.job.0).collect();
     let tokens: Vec<Uuid> = batch.iter().map(|settlement| settlement.lease.token.0).collect();
-    let failures = batch.iter().map(|settlement| match &settlement.verdict {
-        Verdict::Retry { failure, .. }
-        | Verdict::Throttle { failure, .. }
-        | Verdict::Fail { failure }
-        | Verdict::Stale { failure } => Some(serde_json::json!(failure)),
-        // Only for a snooze that is one too many.
-        Verdict::Snooze { .. } => Some(serde_json::json!(Failure::overslept())),
-        Verdict::Succeed | Verdict::HandBack => None,
-    });
-    let delays = batch.iter().map(|settlement| match &settlement.verdict {
-        Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } | Verdict::Snooze { delay } => {
-            as_micros(*delay)
-        }
-        _ => 0,
-    });
+    let verdicts = || batch.iter().map(|settlement| &settlement.verdict);
     let rows = sqlx::query(
         "
         with given as materialized (
@@ -119,9 +106,9 @@ pub(super) async fn settle_on(
     )
     .bind(&ids)
     .bind(&tokens)
-    .bind(batch.iter().map(|settlement| verdict_name(&settlement.verdict)).collect::<Vec<_>>())
-    .bind(delays.collect::<Vec<_>>())
-    .bind(failures.collect::<Vec<_>>())
+    .bind(verdicts().map(verdict_name).collect::<Vec<_>>())
+    .bind(verdicts().map(delay).collect::<Vec<_>>())
+    .bind(verdicts().map(failure).collect::<Vec<_>>())
     .bind(batch.iter().map(|settlement| settlement.output.as_ref().map(|o| serde_json::json!(o))).collect::<Vec<_>>())
     .bind(i32::try_from(THROTTLES_MAX).unwrap_or(i32::MAX))
     .bind(serde_json::json!(Failure::cancelled()))
@@ -129,55 +116,25 @@ pub(super) async fn settle_on(
     .bind(i32::try_from(SNOOZES_MAX).unwrap_or(i32::MAX))
     .rows(&mut *connection)
     .await?;
-    let mut answers = HashMap::with_capacity(batch.len());
+    let mut settled = HashMap::with_capacity(batch.len());
     for row in rows {
-        answers.insert(
-            (row.try_get::<Uuid, _>("id")?, row.try_get::<Uuid, _>("settled_by")?),
-            state(row.try_get("state")?)?,
-        );
+        let job_and_token: (Uuid, Uuid) = (row.try_get("id")?, row.try_get("settled_by")?);
+        settled.insert(job_and_token, state(row.try_get("state")?)?);
     }
-    let refused: Vec<Uuid> = ids
-        .iter()
-        .zip(&tokens)
-        .filter(|(id, token)| !answers.contains_key(&(**id, **token)))
-        .map(|(id, _)| *id)
-        .collect();
-    let mut found = HashMap::new();
-    if !refused.is_empty() {
-        let rows =
-            sqlx::query("select id, state, settled_by, delete_asked from mapae.jobs where id = any($1)")
-                .bind(&refused)
-                .rows(connection)
-                .await?;
-        for row in rows {
-            let buried: bool = row.try_get("delete_asked")?;
-            let settled_by: Option<Uuid> = row.try_get("settled_by")?;
-            found.insert(row.try_get::<Uuid, _>("id")?, (state(row.try_get("state")?)?, settled_by, buried));
+    let left = ids.iter().zip(&tokens).filter(|(id, token)| !settled.contains_key(&(**id, **token)));
+    let left: Vec<Uuid> = left.map(|(id, _)| *id).collect();
+    let mut others = HashMap::new();
+    if !left.is_empty() {
+        let query =
+            sqlx::query("select id, state, settled_by, delete_asked from mapae.jobs where id = any($1)");
+        for row in query.bind(&left).rows(connection).await? {
+            let found = Found {
+                state: state(row.try_get("state")?)?,
+                settled_by: row.try_get("settled_by")?,
+                delete_asked: row.try_get("delete_asked")?,
+            };
+            others.insert(row.try_get::<Uuid, _>("id")?, found);
         }
     }
-    Ok(ids
-        .iter()
-        .zip(&tokens)
-        .map(|(id, token)| match (answers.get(&(*id, *token)), found.get(id)) {
-            (Some(state), _) => Ok(*state),
-            // Asked before, and the answer was lost: it stands.
-            (None, Some((state, Some(settled_by), _))) if settled_by == token => Ok(*state),
-            (None, Some((state, _, buried))) if !(*buried && state.is_terminal()) => {
-                Err(SettleError::LeaseLost(Some(*state)))
-            }
-            (None, _) => Err(SettleError::LeaseLost(None)),
-        })
-        .collect())
-}
-
-fn verdict_name(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Verdict::Succeed => "succeed",
-        Verdict::Retry { .. } => "retry",
-        Verdict::Throttle { .. } => "throttle",
-        Verdict::Snooze { .. } => "snooze",
-        Verdict::Fail { .. } => "fail",
-        Verdict::Stale { .. } => "stale",
-        Verdict::HandBack => "hand-back",
-    }
+    Ok(answers(batch, &settled, &others))
 }

@@ -134,7 +134,7 @@ pub(super) async fn claim_limited_pointers(
          order by p.key
         ",
     )
-    .bind(super::run::given(pointers))
+    .bind(super::claim::given(pointers))
     .bind(tx.now)
     .bind(kinds);
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -175,8 +175,8 @@ async fn start_allowed(
     }
     let pointers: Vec<(JobId, Owner)> =
         chosen.iter().map(|candidate| (JobId(candidate.id), candidate.owner.clone())).collect();
-    super::run::lose(tx, &pointers).await?;
-    let mut started = super::run::start(tx, holder, &pointers, lease).await?;
+    super::claim::lose(tx, &pointers).await?;
+    let mut started = super::claim::start(tx, holder, &pointers, lease).await?;
     let (mut holdings, mut claimed) = (Vec::new(), Vec::new());
     for (candidate, pointer) in chosen.into_iter().zip(&pointers) {
         let Some(holding) = started.remove(pointer) else { continue };
