@@ -17,6 +17,7 @@
 
 pub mod accept;
 pub mod blob;
+mod breath;
 pub mod broker;
 #[doc(hidden)]
 pub mod fault;

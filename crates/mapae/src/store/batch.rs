@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::contract::{PATIENCE, StoreError};
+use crate::breath::breath;
 
 type Waiting<I, O> = (I, oneshot::Sender<Result<O, StoreError>>);
 type Answers<O> = Pin<Box<dyn Future<Output = Result<Vec<O>, StoreError>> + Send>>;
@@ -37,7 +38,7 @@ impl<I: Clone + Send + 'static, O: Send + 'static> Batcher<I, O> {
             tokio::spawn(async move {
                 loop {
                     let mut batch = Vec::new();
-                    if receiver.lock().await.recv_many(&mut batch, batch_max).await == 0 {
+                    if !gather(&receiver, &mut batch, batch_max).await {
                         return;
                     }
                     // A panic costs this batch its answers and nothing else.
@@ -58,6 +59,20 @@ impl<I: Clone + Send + 'static, O: Send + 'static> Batcher<I, O> {
         let late = |_| Err(StoreError::Unavailable("no answer in time".into()));
         tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(late)
     }
+}
+
+/// Whatever waits, and what is asked for in the same breath. False when nobody can ask any more.
+async fn gather<T>(receiver: &Mutex<mpsc::Receiver<T>>, batch: &mut Vec<T>, batch_max: usize) -> bool {
+    let mut receiver = receiver.lock().await;
+    if receiver.recv_many(batch, batch_max).await == 0 {
+        return false;
+    }
+    breath().await;
+    while batch.len() < batch_max {
+        let Ok(more) = receiver.try_recv() else { break };
+        batch.push(more);
+    }
+    true
 }
 
 async fn answer<I: Clone, O>(run: &(impl Fn(Vec<I>) -> Answers<O> + ?Sized), batch: Vec<Waiting<I, O>>) {
@@ -97,6 +112,26 @@ fn shared() -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The scheduler of many threads takes first whoever was woken last: without a breath that is the batcher.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn what_is_asked_in_one_breath_travels_together() {
+        let batches = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = batches.clone();
+        let batcher = Arc::new(Batcher::spawn(1, 100, move |batch: Vec<u32>| {
+            seen.lock().expect("no panic").push(batch.len());
+            Box::pin(async move { Ok(batch) })
+        }));
+        let asked = tokio::spawn(async move {
+            let asking = (0..20).map(|n| {
+                let batcher = batcher.clone();
+                tokio::spawn(async move { batcher.ask(n).await })
+            });
+            futures_util::future::join_all(asking.collect::<Vec<_>>()).await
+        });
+        assert!(asked.await.expect("no panic").into_iter().all(|answer| matches!(answer, Ok(Ok(_)))));
+        assert_eq!(*batches.lock().expect("no panic"), [20]);
+    }
 
     #[tokio::test]
     async fn one_bad_request_does_not_fail_its_neighbours() {

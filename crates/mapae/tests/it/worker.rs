@@ -1,5 +1,6 @@
 //! A worker, a keeper and a store together, over every database.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -35,6 +36,34 @@ async fn a_submitted_job_runs_and_its_result_is_stored() {
         assert_eq!((job.state, job.attempt, job.failure), (State::Succeeded, 1, None), "{}", database.name);
         assert_eq!(site.store().output(&Scope::All, id).await.unwrap(), Some(Output::Inline(json!(42))));
         assert_eq!(site.story(id).await, ["accepted", "claimed", "succeeded"]);
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+/// On one thread, so that which task runs when is the same each time, of the scheduler that takes first whoever was
+/// woken last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn jobs_that_end_in_one_breath_make_room_for_one_claim() {
+    const JOBS: usize = 60;
+    const SLOTS: usize = 10;
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let mut ids = Vec::new();
+        for _ in 0..JOBS {
+            ids.push(site.submit("idle", json!(null), |_| {}).await);
+        }
+        let mut handlers = Handlers::default();
+        handlers.add_fn("idle", |(): (), _: Context| async move { Ok(()) });
+        let worker = site.worker(handlers, |plan| plan.slots = SLOTS).await;
+
+        let mut claims = BTreeSet::new();
+        for id in ids {
+            claims.insert(site.ended(id).await.started_at);
+        }
+
+        // As few as there can be, and some leave for what the worker does beside.
+        assert!(claims.len() <= JOBS / SLOTS + 3, "{} claims in {}", claims.len(), database.name);
         worker.drain().await;
         site.close().await;
     }
