@@ -9,7 +9,9 @@ use tokio::process::Command;
 use crate::cell::{Cell, Fault, Scene, Store};
 use crate::client::Ask;
 use crate::line::{Line, Weather};
+use crate::process::{Process, children};
 use crate::random::{Numbers, ask};
+use crate::server::{Server, Stop};
 use crate::site::{Site, World};
 use crate::trouble::{Outcome, Trouble};
 use crate::wait::{PATIENCE, until};
@@ -27,6 +29,10 @@ pub(crate) enum What {
     Name,
     /// The database is restored from a backup while a worker of the time after it lives on.
     Restored,
+    /// The database is restarted again and again, by turns with a warning and without.
+    Restarted,
+    /// A limit on memory kills the process that reads a document.
+    Memory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +41,8 @@ pub(crate) struct Beside {
     store: Store,
 }
 
-const ALL: [What; 5] = [What::Line, What::Disk, What::Clock, What::Name, What::Restored];
+const ALL: [What; 7] =
+    [What::Line, What::Disk, What::Clock, What::Name, What::Restored, What::Restarted, What::Memory];
 
 /// Where Debian's package `faketime` has it.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -44,25 +51,44 @@ const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 const DISK: &str = "1000000";
 
 impl Beside {
-    /// A line, a clock that is not the database's, and a backup that is put back under a living worker are there
-    /// only where there is a server.
+    /// A line, a restart, and a clock that is not the database's are there only where there is a server.
     pub(crate) fn all(stores: &[Store]) -> Vec<Self> {
         let each = stores.iter().flat_map(|&store| ALL.map(|what| Self { what, store }));
         let served = |one: &Self| {
-            one.store == Store::Postgres || !matches!(one.what, What::Line | What::Clock | What::Restored)
+            one.store == Store::Postgres || !matches!(one.what, What::Line | What::Clock | What::Restarted)
         };
         each.filter(served).collect()
     }
 
     pub(crate) async fn play(self, world: &World) -> Outcome<()> {
-        let site = Site::make(world, self.store).await?;
+        if self.what == What::Restarted {
+            return self.on_a_server_of_its_own(world).await;
+        }
+        let mut site = Site::make(world, self.store).await?;
         let played = match self.what {
             What::Line => line(&site).await,
             What::Disk => disk(&site).await,
             What::Clock => clock(&site).await,
             What::Name => name(&site).await,
-            What::Restored => restored(&site, self.store).await,
+            What::Restored => restored(&mut site, self.store).await,
+            What::Memory => memory(&site).await,
+            What::Restarted => Ok(()),
         };
+        self.over(site, played).await
+    }
+
+    async fn on_a_server_of_its_own(self, world: &World) -> Outcome<()> {
+        let shared = world.postgres.as_deref().ok_or_else(|| Trouble::Site("no PostgreSQL".into()))?;
+        let mut server = Server::start(shared).await?;
+        let world = World { postgres: Some(server.url.clone()), ..world.clone() };
+        let site = Site::make(&world, self.store).await?;
+        let played = restarted(&site, &mut server).await;
+        self.over(site, played).await?;
+        server.clear().await
+    }
+
+    /// The last questions. The folder stays where it failed.
+    async fn over(self, site: Site, played: Outcome<()>) -> Outcome<()> {
         let played = match played {
             Ok(()) => site.check(100).await,
             failed => failed,
@@ -85,6 +111,8 @@ impl fmt::Display for Beside {
             What::Clock => "clock",
             What::Name => "name",
             What::Restored => "restored",
+            What::Restarted => "restarted",
+            What::Memory => "memory",
         };
         write!(f, "beside/{what}/{}", self.store.name())
     }
@@ -123,6 +151,85 @@ async fn line(site: &Site) -> Outcome<()> {
     for worker in &mut workers {
         worker.kill().await;
     }
+    Ok(())
+}
+
+async fn restarted(site: &Site, server: &mut Server) -> Outcome<()> {
+    let (mut door, address) = site.door("door", None)?;
+    let mut workers = [site.worker("a", None)?, site.worker("b", None)?];
+    let (doors, _) = tokio::sync::watch::channel(address.clone());
+    let calm = tokio_util::sync::CancellationToken::new();
+    let clients: Vec<_> = (0..2).map(|at| tokio::spawn(ask(site, at, &doors, &calm))).collect();
+    let mut numbers = Numbers::from(2);
+    for how in [Stop::Fast, Stop::Immediate, Stop::Immediate, Stop::Fast] {
+        tokio::time::sleep(Duration::from_millis(500 + numbers.below(1_000))).await;
+        server.down(how).await?;
+        tokio::time::sleep(Duration::from_millis(numbers.below(2_000))).await;
+        server.up().await?;
+    }
+    calm.cancel();
+    for client in clients {
+        if tokio::time::timeout(PATIENCE, client).await.is_err() {
+            return Err(Trouble::broken("a client has no answer though the database is up again"));
+        }
+    }
+    site.ended().await?;
+    site.client.cancel_too_late(&address).await?;
+    if door.has_ended() || workers.iter_mut().any(Process::has_ended) {
+        return Err(Trouble::broken("a process ended with the database, which is no reason to"));
+    }
+    door.kill().await;
+    for worker in &mut workers {
+        worker.kill().await;
+    }
+    Ok(())
+}
+
+/// Bytes of a reader's memory at which it is in the middle of its document.
+const READING: u64 = 100 << 20;
+
+async fn memory(site: &Site) -> Outcome<()> {
+    let (mut door, address) = site.door("door", None)?;
+    let around = ["env", "MAPAE_WORKER_KINDS=document.analyze"];
+    let mut worker = site.worker_in(&around, "a", None)?;
+    let large = Ask::document("large.csv", "17,4\n".repeat(1_500_000));
+    let large = site.client.insist(&address, &large).await?;
+    let mut limited = false;
+    let hit = until(PATIENCE, async || {
+        for (reader, bytes) in worker.id().map(|id| children(&id)).unwrap_or_default() {
+            // What it has is all that it gets: it dies of the next page it asks for.
+            if !limited && bytes > READING {
+                let limit = format!("--as={bytes}");
+                let set = Command::new("prlimit").args(["--pid", &reader, &limit]).status().await;
+                limited = set.is_ok_and(|status| status.success());
+            }
+        }
+        limited
+    });
+    if !hit.await {
+        return Err(Trouble::NotHit("no reader grew".into()));
+    }
+    let mut good = Vec::new();
+    for number in 0..4 {
+        let ask = Ask::document(&format!("good-{number}.csv"), format!("name,amount\nrent,{number}\n"));
+        good.push(site.client.insist(&address, &ask).await?);
+    }
+    site.ended().await?;
+    for job in site.database.jobs().await? {
+        let id = job.id.to_string();
+        let expected = if id == large { "failed" } else { "succeeded" };
+        if job.state != expected || (good.contains(&id) && job.attempt != 1) {
+            let why =
+                format!("a document's job {} after {} attempts, not {expected}", job.state, job.attempt);
+            return Err(Trouble::broken(why));
+        }
+    }
+    if worker.has_ended() {
+        return Err(Trouble::broken("the worker died with the reader"));
+    }
+    site.client.cancel_too_late(&address).await?;
+    door.kill().await;
+    worker.kill().await;
     Ok(())
 }
 
@@ -247,15 +354,15 @@ async fn name(site: &Site) -> Outcome<()> {
     Ok(())
 }
 
-async fn restored(site: &Site, store: Store) -> Outcome<()> {
+async fn restored(site: &mut Site, store: Store) -> Outcome<()> {
     let cell = Cell { scene: Scene::Work, point: Point::SettleAsked, store, fault: Fault::Freeze };
     let (mut door, address) = site.door("door", None)?;
     site.client.insist(&address, &Ask::new("key-0")).await?;
-    site.database.back_up().await?;
+    site.back_up().await?;
     let mut zombie = site.worker("a", Some(cell))?;
     zombie.hit(cell).await?;
     door.kill().await;
-    site.database.restore().await?;
+    site.restore().await?;
     // The backup knows nothing of the first run: whoever claims now gets the same epoch again.
     site.service.forget();
     site.service.hold(true);

@@ -12,6 +12,9 @@ use crate::facts::{ENDS, Event, Facts, Job};
 /// Files that one fault may leave to the collector: what was being written.
 const ORPHANS_EACH: usize = 4;
 
+/// The kind whose work the program does itself.
+const DOCUMENT: &str = "document.analyze";
+
 /// Every promise that does not hold, in words. `faults` is how many there were.
 pub(crate) fn broken_promises(facts: &Facts, faults: usize) -> Vec<String> {
     let mut broken = Vec::new();
@@ -133,6 +136,8 @@ fn effects(facts: &Facts, job: &Job, broken: &mut Vec<String>) {
     match (job.state.as_str(), facts.results.get(&job.id)) {
         ("succeeded", None) => broken.push(format!("job {id}: it succeeded and has no result")),
         ("succeeded", Some(None)) => broken.push(format!("job {id}: its result cannot be read")),
+        // What a document gives is the document's.
+        ("succeeded", Some(Some(_))) if job.kind == DOCUMENT => {}
         ("succeeded", Some(Some(result))) => {
             let of = result["attempt"].as_i64();
             if result["job"].as_str() != Some(&id) || of != Some(job.attempt) {
@@ -191,6 +196,7 @@ mod tests {
             calls: [1, 2].map(|attempt| Call { job: id.to_string(), attempt }).to_vec(),
             jobs: vec![Job {
                 id,
+                kind: "fault.call".into(),
                 state: "succeeded".into(),
                 attempt: 2,
                 sequence: 5,

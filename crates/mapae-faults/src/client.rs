@@ -32,6 +32,8 @@ pub(crate) struct Ask {
     pub(crate) params: Value,
     /// With this file, which the job works on.
     pub(crate) file: Option<Vec<u8>>,
+    /// The file's name, where it is a document to be analysed.
+    document: Option<String>,
 }
 
 /// What a client was told.
@@ -49,7 +51,11 @@ pub(crate) struct Client {
 impl Ask {
     pub(crate) fn new(key: impl Into<String>) -> Self {
         let key = key.into();
-        Self { params: json!({ "key": key }), key, file: None }
+        Self { params: json!({ "key": key }), key, file: None, document: None }
+    }
+
+    pub(crate) fn document(name: &str, text: String) -> Self {
+        Self { file: Some(text.into_bytes()), document: Some(name.to_owned()), ..Self::new(name) }
     }
 
     pub(crate) fn large(mut self) -> Self {
@@ -99,7 +105,10 @@ impl Client {
         let answer = match &ask.file {
             Some(bytes) => {
                 headers[2].1 = "application/octet-stream";
-                let path = format!("/v1/documents?kind={KIND}&name=file.txt&owner={OWNER}");
+                let path = match &ask.document {
+                    Some(name) => format!("/v1/documents?name={name}&owner={OWNER}"),
+                    None => format!("/v1/documents?kind={KIND}&name=file.txt&owner={OWNER}"),
+                };
                 call(door, "POST", &path, &headers, bytes, REQUEST).await
             }
             None => {

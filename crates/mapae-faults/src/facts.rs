@@ -30,6 +30,7 @@ pub(crate) struct Facts {
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) id: Uuid,
+    pub(crate) kind: String,
     pub(crate) state: String,
     pub(crate) attempt: i64,
     pub(crate) sequence: i64,

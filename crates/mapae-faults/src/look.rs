@@ -77,6 +77,14 @@ impl Database {
         Ok(())
     }
 
+    /// A file with all that is in this one, committed so far.
+    pub(crate) async fn copy_to(&self, file: &Path) -> Outcome<()> {
+        if let Self::Sqlite(pool) = self {
+            sqlx::query("vacuum into $1").bind(file.display().to_string()).execute(pool).await?;
+        }
+        Ok(())
+    }
+
     /// Keeps jobs and events as they are now.
     pub(crate) async fn back_up(&self) -> Outcome<()> {
         self.run(
@@ -98,11 +106,12 @@ impl Database {
 
     pub(crate) async fn jobs(&self) -> Outcome<Vec<Job>> {
         let sql = "
-            select id, state, cast(attempt as bigint) as attempt, cast(sequence as bigint) as sequence,
+            select id, kind, state, cast(attempt as bigint) as attempt, cast(sequence as bigint) as sequence,
                    cast(case when token is null then 0 else 1 end as bigint) as leased, cast(params as text) as params
               from {}jobs order by id";
         Ok(rows!(self, sql, row => Ok(Job {
             id: row.try_get("id")?,
+            kind: row.try_get("kind")?,
             state: row.try_get("state")?,
             attempt: row.try_get("attempt")?,
             sequence: row.try_get("sequence")?,

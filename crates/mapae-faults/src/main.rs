@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `cell` | the plan: point × scene × store × fault |
 //! | `scene`, `random`, `beside` | what goes on around a fault |
-//! | `site`, `process` | folder, database, processes |
+//! | `site`, `process`, `server` | folder, database, processes |
 //! | `service`, `client`, `subject` | who works, who asks, and a worker made with the library |
 //! | `look`, `facts`, `check` | what is left, and whether the promises hold |
 //! | `plan`, `report` | what was asked for, and what is told |
@@ -23,6 +23,7 @@ mod random;
 mod report;
 mod run;
 mod scene;
+mod server;
 mod service;
 mod site;
 mod subject;

@@ -120,3 +120,18 @@ impl Process {
         }
     }
 }
+
+/// The processes that this one has started and that live, each with the bytes of its address space.
+pub(crate) fn children(id: &str) -> Vec<(String, u64)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let child = |name: String| {
+        let status = std::fs::read_to_string(format!("/proc/{name}/status")).ok()?;
+        let field = |field: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+            line.split_whitespace().next().map(str::to_owned)
+        };
+        let kilobytes: u64 = field("VmSize:")?.parse().ok()?;
+        (field("PPid:")? == id).then_some((name, kilobytes * 1024))
+    };
+    entries.filter_map(|entry| child(entry.ok()?.file_name().into_string().ok()?)).collect()
+}

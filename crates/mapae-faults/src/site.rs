@@ -44,6 +44,7 @@ pub(crate) struct Site {
     pub(crate) service: Service,
     pub(crate) client: Client,
     name: String,
+    store: Store,
 }
 
 impl Site {
@@ -72,6 +73,7 @@ impl Site {
             service,
             client,
             name,
+            store,
         };
         site.prepare().await?;
         Ok(site)
@@ -253,6 +255,31 @@ impl Site {
             .map(|job| format!("{} is {}", job.id, job.state))
             .collect();
         Err(Trouble::broken(format!("not all has ended within {:?}: {}", self.world.bound, open.join(", "))))
+    }
+
+    /// Keeps the database as it is now.
+    pub(crate) async fn back_up(&self) -> Outcome<()> {
+        match self.store {
+            Store::Postgres => self.database.back_up().await,
+            Store::Sqlite => self.database.copy_to(&self.folder.join("backup.db")).await,
+        }
+    }
+
+    /// Makes it what it was then. A file is put in the place of the other: who had that open still has it.
+    pub(crate) async fn restore(&mut self) -> Outcome<()> {
+        if self.store == Store::Postgres {
+            return self.database.restore().await;
+        }
+        self.database.close().await;
+        for beside in ["jobs.db-wal", "jobs.db-shm"] {
+            match std::fs::remove_file(self.folder.join(beside)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        std::fs::rename(self.folder.join("backup.db"), self.folder.join("jobs.db"))?;
+        self.database = Database::open(self.store, &self.url)?;
+        Ok(())
     }
 
     /// Asks every question. Call when nothing runs any more.
