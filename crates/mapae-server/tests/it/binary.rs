@@ -502,6 +502,41 @@ fn doctor_finds_a_healthy_set_up_healthy() {
 }
 
 #[test]
+fn a_process_whose_files_are_not_the_databases_neither_works_nor_takes_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    workbook(path, "a.csv");
+    let submit = &["submit", "document.analyze", "--file", "a.csv", "--output", "id"];
+    let id = run(path, submit).ok();
+    // Another machine, whose folder is another store.
+    std::fs::create_dir(path.join("elsewhere")).unwrap();
+    let elsewhere = |arguments: &[&str]| {
+        output(mapae(path).env("MAPAE_FILES_URL", "file:elsewhere").args(arguments))
+    };
+    std::fs::write(path.join("elsewhere/identity"), format!("{}\n", uuid::Uuid::new_v4())).unwrap();
+    for arguments in [&["work"][..], &["serve", "--listen", "127.0.0.1:0"], submit] {
+        let ran = elsewhere(arguments);
+        assert_eq!((ran.code, ran.trouble().as_str()), (69, "files-foreign"), "{arguments:?}");
+    }
+    let doctor = elsewhere(&["doctor"]);
+    assert!(doctor.code == 69 && doctor.out.contains("`identity`"), "{}", doctor.out);
+    // What needs no files works, and the job waits.
+    let job = elsewhere(&["job", "show", id.trim(), "--output", "json"]).ok();
+    assert_eq!(serde_json::from_str::<Value>(&job).unwrap()["state"], "pending", "{job}");
+    // The files were moved, and with them the identity.
+    for file in ["identity".to_owned(), format!("originals/{}", id.trim())] {
+        std::fs::copy(path.join("mapae-data/files").join(&file), path.join("elsewhere").join(&file)).unwrap();
+    }
+    assert!(elsewhere(&["doctor"]).out.contains("keeps what it is given"));
+    let worker = Logged::start(mapae(path).env("MAPAE_FILES_URL", "file:elsewhere").arg("work"));
+    until("the moved files are worked on", || {
+        run(path, &["job", "show", id.trim(), "--output", "json"]).ok().contains("succeeded")
+    });
+    signal(&worker.child, "TERM");
+    assert_eq!(worker.ended().0, 0);
+}
+
+#[test]
 fn a_wrong_configuration_tells_all_mistakes_and_starts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();

@@ -30,6 +30,7 @@ mod view;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
@@ -70,6 +71,13 @@ pub trait Store:
 
     /// The schema found and the one this program knows, without changing anything.
     async fn schema(&self) -> Result<Schema, StoreError>;
+
+    /// The file store that the files of the jobs are in; `None` while none is known.
+    async fn files(&self) -> Result<Option<Uuid>, StoreError>;
+
+    /// The files of the jobs are in the file store `id`, unless one was known before; answers which it is. Of many
+    /// at once, all get the same answer.
+    async fn adopt_files(&self, id: Uuid) -> Result<Uuid, StoreError>;
 
     /// Whether keepers can see that a worker is gone. Where they cannot, behind a pooler that shares the server's
     /// sessions, the lease alone tells.

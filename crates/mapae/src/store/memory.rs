@@ -85,7 +85,15 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 9, known: 9 })
+        Ok(Schema { found: 10, known: 10 })
+    }
+
+    async fn files(&self) -> Result<Option<Uuid>, StoreError> {
+        Ok(self.tables().files)
+    }
+
+    async fn adopt_files(&self, id: Uuid) -> Result<Uuid, StoreError> {
+        Ok(*self.tables().files.get_or_insert(id))
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {
@@ -117,6 +125,8 @@ struct Tables {
     /// Clients that lease over HTTP, by owner and name.
     pullers: BTreeMap<(Option<Owner>, String), WorkerRow>,
     garbage: Vec<Garbage>,
+    /// The file store.
+    files: Option<Uuid>,
     keys: Vec<([u8; 32], KeyRecord)>,
     events_told: u64,
     limits: Arc<Limits>,

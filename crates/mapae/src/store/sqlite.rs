@@ -70,6 +70,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (7, include_str!("../../migrations/sqlite/0007_records.sql")),
     (8, include_str!("../../migrations/sqlite/0008_rests.sql")),
     (9, include_str!("../../migrations/sqlite/0009_offered.sql")),
+    (10, include_str!("../../migrations/sqlite/0010_batches.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
@@ -249,6 +250,20 @@ impl Store for Sqlite {
         }
         let mut connection = readers.acquire().await?;
         found(&mut connection).await
+    }
+
+    async fn files(&self) -> Result<Option<Uuid>, StoreError> {
+        let row = self.row(sqlx::query("select id from file_store")).await?;
+        Ok(row.map(|row| row.try_get("id")).transpose()?)
+    }
+
+    async fn adopt_files(&self, id: Uuid) -> Result<Uuid, StoreError> {
+        self.write(async move |tx| {
+            let query = sqlx::query("insert into file_store (one, id) values (1, $1) on conflict do nothing");
+            tx.run(query.bind(id)).await?;
+            Ok(one(tx.row(sqlx::query("select id from file_store")).await?)?.try_get("id")?)
+        })
+        .await
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {

@@ -168,6 +168,28 @@ mod suite {
         nothing_unfinished(blobs).await;
     }
 
+    pub(super) async fn all_who_ask_for_its_identity_get_the_same(blobs: &Blobs) {
+        assert_eq!(blobs.identity().await.unwrap(), None);
+        let asking = (0..8).map(|_| {
+            let blobs = blobs.clone();
+            tokio::spawn(async move { blobs.identify().await.unwrap() })
+        });
+        let told: Vec<Uuid> = stream::iter(asking).buffered(8).map(Result::unwrap).collect().await;
+        let id = blobs.identity().await.unwrap().unwrap();
+        assert!(told.iter().all(|one| *one == id), "{told:?}");
+        nothing_unfinished(blobs).await;
+    }
+
+    pub(super) async fn a_file_is_not_missing_because_another_store_has_it_not(blobs: &Blobs) {
+        let (known, name) = (Uuid::new_v4(), original());
+        let found = blobs.identify().await.unwrap();
+        blobs.expect(known);
+        let is_foreign = |error: BlobError| matches!(error, BlobError::Foreign { known: k, found: Some(f) } if k == known && f == found);
+        assert!(is_foreign(blobs.verify().await.unwrap_err()));
+        assert!(is_foreign(blobs.get(&name).await.map(drop).unwrap_err()));
+        assert!(is_foreign(blobs.open_local(&name).await.map(drop).unwrap_err()));
+    }
+
     async fn leaves_nothing(blobs: &Blobs, name: &BlobName) {
         assert!(matches!(blobs.get(name).await.map(drop), Err(BlobError::Missing)));
         let mut listed = blobs.list(Area::Originals, soon());
@@ -254,6 +276,34 @@ async fn a_folder_lists_by_area_and_age() {
 #[tokio::test]
 async fn a_folder_passes_its_check() {
     in_a_folder(async |blobs| suite::the_check_passes_and_leaves_nothing(&blobs).await).await;
+}
+
+#[tokio::test]
+async fn a_folder_has_one_identity_whoever_asks() {
+    in_a_folder(async |blobs| suite::all_who_ask_for_its_identity_get_the_same(&blobs).await).await;
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_the_right_one_misses_no_file() {
+    in_a_folder(async |blobs| suite::a_file_is_not_missing_because_another_store_has_it_not(&blobs).await)
+        .await;
+}
+
+#[tokio::test]
+async fn a_copied_folder_is_the_same_store_and_an_empty_one_is_none() {
+    let (folder, moved, empty) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let id = open(folder.path()).identify().await.unwrap();
+    std::fs::copy(folder.path().join("identity"), moved.path().join("identity")).unwrap();
+    let verify = async |folder: &Path| {
+        let blobs = open(folder);
+        blobs.expect(id);
+        blobs.verify().await
+    };
+    verify(moved.path()).await.unwrap();
+    let refused = verify(empty.path()).await.unwrap_err();
+    assert!(matches!(refused, BlobError::Foreign { known, found: None } if known == id), "{refused:?}");
+    assert!(refused.may_pass(), "it may be mounted yet");
 }
 
 #[tokio::test]
@@ -557,6 +607,16 @@ mod s3 {
         suite::the_list_tells_the_files_of_an_area_by_age(&fresh()).await;
         // Without a prefix too, where the names begin at the bucket's root.
         suite::the_list_tells_the_files_of_an_area_by_age(&Blobs::open(&bucket()).unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn a_bucket_has_one_identity_whoever_asks() {
+        suite::all_who_ask_for_its_identity_get_the_same(&fresh()).await;
+    }
+
+    #[tokio::test]
+    async fn a_bucket_that_is_not_the_right_one_misses_no_file() {
+        suite::a_file_is_not_missing_because_another_store_has_it_not(&fresh()).await;
     }
 
     #[tokio::test]

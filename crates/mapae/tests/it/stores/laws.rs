@@ -3,6 +3,7 @@
 mod accept;
 mod claim;
 mod events;
+mod files;
 mod follow;
 mod lease;
 mod limits;
