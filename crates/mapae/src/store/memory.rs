@@ -274,7 +274,7 @@ impl Tables {
                     | EventKind::Stale => row.failure.as_ref().map(|failure| failure.code.clone()),
                     _ => None,
                 },
-                position: Position { transaction: 0, number: self.events_told },
+                position: Position { transaction: 0, number: self.events_told, at: now.micros() },
             });
         }
         self.follow(id, &before);

@@ -143,7 +143,7 @@ async fn events_of_another_server_are_told_before_those_of_the_one_they_were_res
     let all = [old[0], old[1], young];
     soon("all are told", async || (jobs(Position::default()).await == all).then_some(())).await;
     // Whoever had read the old server's events is told everything again, rather than nothing for long.
-    let read = Position { transaction: there.0.unsigned_abs(), number: 2 };
+    let read = Position { transaction: there.0.unsigned_abs(), number: 2, at: 0 };
     assert_eq!(jobs(read).await, all);
     // Nothing is left to do, and what has been told stays where it is.
     let last = store.events(&Scope::All, &EventFilter::default(), 100).await.unwrap();
