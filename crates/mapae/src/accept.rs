@@ -16,7 +16,7 @@ use crate::job::follow::{self, DEPTH_MAX, FOLLOWS_MAX, Follow};
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
 use crate::metrics::Metrics;
-use crate::store::contract::{AcceptError, Accepted, LaneWindow, Store, StoreError};
+use crate::store::contract::{AcceptError, Accepted, LaneWindow, OwnerTurn, Store, StoreError};
 
 /// Pointers waiting to be published by this process. What does not fit is rung by a keeper.
 const RINGS_MAX: usize = 10_000;
@@ -92,6 +92,21 @@ impl Window {
     /// Nothing was waiting when it was last measured, and nothing was taken since.
     pub fn is_empty(&self) -> bool {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// How far owners reach, as the store tells: what this process did not deal out, or no longer knows of.
+    pub fn reached(&self, turns: Vec<OwnerTurn>) {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        for OwnerTurn { lane, owner, turn } in turns {
+            if lanes.len() >= LANES_MAX && !lanes.contains_key(&lane) {
+                continue;
+            }
+            let owners = &mut lanes.entry(lane).or_default().owners;
+            if owners.len() < OWNERS_MAX || owners.contains_key(&owner) {
+                let last = owners.entry(owner).or_default();
+                *last = turn.max(*last);
+            }
+        }
     }
 
     /// What the store counted; in lanes not named nothing waits.
@@ -278,6 +293,16 @@ mod tests {
         window.measured(vec![LaneWindow { lane: lane.clone(), waiting: 60, turn: 41 }]);
         assert_eq!(window.take(&lane, &owner("few")), Some(42), "next");
         assert_eq!(window.take(&lane, &owner("many")), Some(101), "behind its own, which wait");
+    }
+
+    #[test]
+    fn an_owner_whose_backlog_is_older_than_the_process_comes_behind_it() {
+        let (window, lane) = (Window::new(1_000, Source::Rows), "analyze".parse::<Lane>().unwrap());
+        window.reached(vec![OwnerTurn { lane: lane.clone(), owner: owner("many"), turn: 100 }]);
+        assert!(!window.is_empty(), "it is measured");
+        window.measured(vec![LaneWindow { lane: lane.clone(), waiting: 60, turn: 41 }]);
+        assert_eq!(window.take(&lane, &owner("many")), Some(101));
+        assert_eq!(window.take(&lane, &owner("few")), Some(42));
     }
 
     #[test]

@@ -64,6 +64,10 @@ const SLOWER: u32 = 4;
 const PRUNE: Duration = Duration::from_secs(30);
 const SWEEP: Duration = Duration::from_secs(3600);
 
+/// How often it asks how far owners' turns reach, and of how many.
+const REACH: Duration = Duration::from_secs(60);
+const TURNS_MAX: usize = 10_000;
+
 /// Pause after a duty that failed.
 const TROUBLE: Duration = Duration::from_secs(1);
 
@@ -133,6 +137,7 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
         swept_at: Mutex::new(Instant::now()),
         rang_at: Mutex::new(Instant::now()),
         rounds: AtomicU32::new(0),
+        reached_at: Mutex::default(),
         silent_since: Mutex::default(),
         defined: AtomicBool::new(false),
     });
@@ -154,6 +159,8 @@ struct Keeper {
     swept_at: Mutex<Instant>,
     /// When a pass last had something due to ring.
     rang_at: Mutex<Instant>,
+    /// When the store last told how far owners' turns reach.
+    reached_at: Mutex<Option<Instant>>,
     /// Passes over the leases so far.
     rounds: AtomicU32,
     /// Since when the broker has not answered.
@@ -265,6 +272,9 @@ impl Keeper {
                 self.parts.metrics.count("mapae_jobs_finished_total", state.as_str(), 1);
             }
         }
+        let unreadable = self.parts.store.take_unreadable();
+        self.parts.metrics.count("mapae_jobs_finished_total", State::Failed.as_str(), unreadable);
+        self.reach().await?;
         if !self.plan.window.is_empty() {
             self.plan.window.measured(self.parts.store.windows(self.plan.window.size()).await?);
         }
@@ -276,6 +286,20 @@ impl Keeper {
         let expired = self.expire().await;
         let rung = self.rescan().await;
         reaped.map(drop).and(expired.map(drop)).and(rung.map(drop))
+    }
+
+    /// Now and then, and before anything else: how far each owner's backlog reaches, for this process deals out turns
+    /// and may have been started when there was one, or beside others.
+    async fn reach(&self) -> Result<(), StoreError> {
+        let due = {
+            let reached_at = self.reached_at.lock().unwrap_or_else(PoisonError::into_inner);
+            reached_at.is_none_or(|at| at.elapsed() >= REACH && !self.plan.window.is_empty())
+        };
+        if due {
+            self.plan.window.reached(self.parts.store.turns(TURNS_MAX).await?);
+            *self.reached_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        Ok(())
     }
 
     /// T7.
@@ -308,6 +332,8 @@ impl Keeper {
         if self.parts.broker.caps().source == Source::Rows {
             return self.ring(None).await;
         }
+        // Offered as rows, under a broker of before: more than this one is to hold.
+        while self.parts.store.withdraw(self.plan.window.size(), BATCH).await? >= BATCH {}
         let told = rescan::patience(&self.parts, self.plan.rescan_after).await?;
         let silence = {
             let mut silent = self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);

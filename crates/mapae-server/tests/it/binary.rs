@@ -510,9 +510,8 @@ fn a_process_whose_files_are_not_the_databases_neither_works_nor_takes_files() {
     let id = run(path, submit).ok();
     // Another machine, whose folder is another store.
     std::fs::create_dir(path.join("elsewhere")).unwrap();
-    let elsewhere = |arguments: &[&str]| {
-        output(mapae(path).env("MAPAE_FILES_URL", "file:elsewhere").args(arguments))
-    };
+    let elsewhere =
+        |arguments: &[&str]| output(mapae(path).env("MAPAE_FILES_URL", "file:elsewhere").args(arguments));
     std::fs::write(path.join("elsewhere/identity"), format!("{}\n", uuid::Uuid::new_v4())).unwrap();
     for arguments in [&["work"][..], &["serve", "--listen", "127.0.0.1:0"], submit] {
         let ran = elsewhere(arguments);

@@ -34,7 +34,7 @@ use uuid::Uuid;
 
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
-pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, Reaped, RingPlan, Rung};
+pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung};
 pub use self::record::{KindPlan, Records};
 pub use self::remote::{Awaited, Puller, Remote};
 pub use self::run::{
@@ -78,6 +78,12 @@ pub trait Store:
     /// The files of the jobs are in the file store `id`, unless one was known before; answers which it is. Of many
     /// at once, all get the same answer.
     async fn adopt_files(&self, id: Uuid) -> Result<Uuid, StoreError>;
+
+    /// How many jobs the claims of this handle have failed since it was last asked, because their rows could not be
+    /// read: nobody else hears of them.
+    fn take_unreadable(&self) -> u64 {
+        0
+    }
 
     /// Whether keepers can see that a worker is gone. Where they cannot, behind a pooler that shares the server's
     /// sessions, the lease alone tells.

@@ -30,9 +30,10 @@ mod tell;
 mod tidy;
 mod unique;
 mod view;
+mod window;
 
 use std::str::FromStr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -112,6 +113,8 @@ pub struct Postgres {
     outbox: bool,
     absences: Arc<Mutex<Absences>>,
     limits: Arc<RwLock<Arc<Limits>>>,
+    /// Jobs failed at their claim since somebody asked, because their rows could not be read.
+    unreadable: Arc<AtomicU64>,
     accepts: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     /// Apart, because a key may be held by a transaction that is still open.
     keyed: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
@@ -188,6 +191,7 @@ impl Postgres {
             outbox,
             absences: Arc::default(),
             limits: Arc::default(),
+            unreadable: Arc::default(),
         })
     }
 
@@ -293,6 +297,10 @@ impl Store for Postgres {
         let query = sqlx::query("insert into mapae.file_store (id) values ($1) on conflict do nothing");
         query.bind(id).done(&self.pool).await?;
         Ok(sqlx::query("select id from mapae.file_store").one(&self.pool).await?.try_get("id")?)
+    }
+
+    fn take_unreadable(&self) -> u64 {
+        self.unreadable.swap(0, Ordering::Relaxed)
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {

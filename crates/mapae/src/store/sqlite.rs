@@ -24,10 +24,12 @@ mod tell;
 mod tidy;
 mod unique;
 mod view;
+mod window;
 mod writer;
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -104,6 +106,8 @@ pub struct Sqlite {
     presence: Presence,
     outbox: bool,
     limits: Arc<RwLock<Arc<Limits>>>,
+    /// Jobs failed at their claim since somebody asked, because their rows could not be read.
+    unreadable: Arc<AtomicU64>,
 }
 
 impl Sqlite {
@@ -133,6 +137,7 @@ impl Sqlite {
             presence: if in_memory { Presence::memory() } else { Presence::beside(&file) },
             outbox,
             limits: Arc::default(),
+            unreadable: Arc::default(),
         })
     }
 
@@ -264,6 +269,10 @@ impl Store for Sqlite {
             Ok(one(tx.row(sqlx::query("select id from file_store")).await?)?.try_get("id")?)
         })
         .await
+    }
+
+    fn take_unreadable(&self) -> u64 {
+        self.unreadable.swap(0, Ordering::Relaxed)
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {

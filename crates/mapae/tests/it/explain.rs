@@ -72,6 +72,8 @@ pub(crate) async fn everything(store: &dyn Store) {
     let pointers: Vec<_> = rung.iter().map(|rung| (rung.job, rung.hint)).collect();
     store.rung(&pointers, LONG).await.unwrap();
     store.windows(1_000).await.unwrap();
+    store.withdraw(200, 10).await.unwrap();
+    store.turns(1_000).await.unwrap();
     store.rung_ago(&[(lane(), 10)], LONG).await.unwrap();
     store.next_due(LONG).await.unwrap();
     let holding = claimed(store, &holder, id).await;
@@ -122,8 +124,11 @@ pub(crate) async fn everything(store: &dyn Store) {
     store.resume(&lane()).await.unwrap();
     store.paused().await.unwrap();
     store.workers().await.unwrap();
+    store.files().await.unwrap();
+    store.adopt_files(Uuid::nil()).await.unwrap();
     store.stats().await.unwrap();
-    store.last_position().await.unwrap();
+    let after = store.last_position().await.unwrap();
+    store.events(&Scope::All, &EventFilter { job: None, after }, 9).await.unwrap();
     let found = store.job(&Scope::All, id).await.unwrap().unwrap();
     store.ahead(&found, 10).await.unwrap();
     store.output(&Scope::All, id).await.unwrap();

@@ -1,6 +1,7 @@
 //! Claim, settle, and what a running job writes. Every write carries the token.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -65,7 +66,7 @@ impl Run for Sqlite {
         room: &[Room],
     ) -> Result<Vec<Claim>, StoreError> {
         let (holder, pointers) = (holder.clone(), pointers.to_vec());
-        let (limits, room) = (self.limits(), room.to_vec());
+        let (limits, room, unreadable) = (self.limits(), room.to_vec(), self.unreadable.clone());
         self.write(async move |tx| {
             // Jobs with gates apart: their pointers are the only ones for which it matters what others hold.
             let mut waits = HashMap::new();
@@ -84,6 +85,7 @@ impl Run for Sqlite {
                 );
                 run
             };
+            unreadable.fetch_add(std::mem::take(&mut tx.unreadable), Ordering::Relaxed);
             if run.len() == pointers.len() {
                 return Ok(pointers
                     .iter()
@@ -119,6 +121,7 @@ impl Run for Sqlite {
     ) -> Result<Claimed, StoreError> {
         let (holder, limits, room) = (holder.clone(), self.limits(), room.to_vec());
         let lanes = in_turn(lanes, &limits, &room);
+        let unreadable = self.unreadable.clone();
         self.write(async move |tx| {
             let mut claimed = Claimed::default();
             for (limited, lanes) in lanes {
@@ -134,6 +137,7 @@ impl Run for Sqlite {
                     claimed.holdings.extend(claim_plain(tx, &holder, &lanes, left, lease).await?);
                 }
             }
+            unreadable.fetch_add(std::mem::take(&mut tx.unreadable), Ordering::Relaxed);
             Ok(claimed)
         })
         .await
@@ -376,6 +380,7 @@ pub(super) async fn start(
                 let job = JobId(row.try_get("id")?);
                 error!(job_id = %job, said = error.said(), "a job's row cannot be read; the job has failed");
                 let token = Token(row.try_get("token")?);
+                tx.unreadable += 1;
                 bad.push(Lease { job, token, epoch: 0, until: Timestamp::default() });
             }
         }
