@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
-use crate::{ai, documents};
+use crate::{ai, batches, documents};
 
 /// Callbacks of different jobs told at the same time to one host.
 const CALLBACKS_CONCURRENT: usize = 4;
@@ -264,7 +264,7 @@ impl Runtime {
 }
 
 /// The kinds that this program runs by itself, unless the configuration gives them to a service.
-pub const BUILT_IN: [&str; 2] = [documents::KIND, ai::KIND];
+pub const BUILT_IN: [&str; 3] = [documents::KIND, ai::KIND, batches::KIND];
 
 /// What this process can run, as the configuration wants it run.
 fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
@@ -275,6 +275,9 @@ fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
     }
     if !config.handlers.keys().any(|kind| kind.as_str() == ai::KIND) {
         handlers.add(ai::Process(local));
+    }
+    if !config.handlers.keys().any(|kind| kind.as_str() == batches::KIND) {
+        handlers.add(batches::Whole);
     }
     for (kind, handler) in &config.handlers {
         let plan = ServicePlan {

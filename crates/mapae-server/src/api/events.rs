@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
+use mapae::job::batch::BatchState;
 use mapae::job::event::{Event, Position};
 use mapae::job::record::Progress;
 use mapae::store::contract::{EventFilter, Scope, StoreError};
@@ -257,8 +258,12 @@ impl Following {
             return Ok(Look::Told(Box::new(sent)));
         }
         self.hint = job.hint;
-        if !job.state.is_terminal() && job.progress.is_some() && job.progress != self.progress {
-            self.progress = job.progress;
+        let progress = match job.is_awaiting() {
+            true => self.runtime.store.batch(&scope, id).await?.as_ref().map(BatchState::progress),
+            false => job.progress,
+        };
+        if !job.state.is_terminal() && progress.is_some() && progress != self.progress {
+            self.progress = progress;
             let data = json!({ "job": job.id, "progress": self.progress });
             let sent = Sent::default().event("progress").data(data.to_string());
             return Ok(Look::Told(Box::new(sent)));

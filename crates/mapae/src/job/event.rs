@@ -23,6 +23,10 @@ pub enum EventKind {
     Throttled,
     /// Put off by its own handler, no attempt used.
     Snoozed,
+    /// Waits for the parts of its batch, no attempt used.
+    Awaiting,
+    /// All parts of its batch have ended, and it goes on.
+    BatchEnded,
     /// Handed back by a draining worker, no attempt used.
     Released,
     /// The worker of an attempt went away; another attempt will follow.
@@ -37,7 +41,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Accepted,
         Self::Claimed,
         Self::HandedOver,
@@ -45,6 +49,8 @@ impl EventKind {
         Self::Retrying,
         Self::Throttled,
         Self::Snoozed,
+        Self::Awaiting,
+        Self::BatchEnded,
         Self::Released,
         Self::Lost,
         Self::CancelRequested,
@@ -64,6 +70,8 @@ impl EventKind {
             Self::Retrying => "retrying",
             Self::Throttled => "throttled",
             Self::Snoozed => "snoozed",
+            Self::Awaiting => "awaiting",
+            Self::BatchEnded => "batch-ended",
             Self::Released => "released",
             Self::Lost => "lost",
             Self::CancelRequested => "cancel-requested",

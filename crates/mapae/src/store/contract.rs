@@ -2,7 +2,8 @@
 //!
 //! One trait for each side that stands before a store: [`Run`] is the worker's, [`Remote`] that of work that
 //! others do, [`Keep`], [`Tell`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
-//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own. A store is all ten.
+//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own. [`Batches`] is that of jobs
+//! that wait for others. A store is all eleven.
 //!
 //! | rule | |
 //! |---|---|
@@ -16,6 +17,7 @@
 //! An error of [`StoreError::Unavailable`] on a write means *unknown*, not *failed*: asked again by key
 //! or token the store says which.
 
+mod batch;
 mod control;
 mod gate;
 mod keep;
@@ -32,6 +34,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use uuid::Uuid;
 
+pub use self::batch::Batches;
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung};
@@ -58,7 +61,20 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Where jobs live.
 #[async_trait]
 pub trait Store:
-    Run + Remote + Keep + Tell + Tidy + Schedules + Records + View + Control + Gates + Send + Sync + 'static
+    Run
+    + Remote
+    + Keep
+    + Tell
+    + Tidy
+    + Schedules
+    + Batches
+    + Records
+    + View
+    + Control
+    + Gates
+    + Send
+    + Sync
+    + 'static
 {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;

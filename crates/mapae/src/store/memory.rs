@@ -6,6 +6,7 @@
 //!
 //! Not for work that matters, and not for much of it: what the others find by an index is scanned here.
 
+mod batch;
 mod control;
 mod follow;
 mod gate;
@@ -125,6 +126,9 @@ struct Tables {
     /// Clients that lease over HTTP, by owner and name.
     pullers: BTreeMap<(Option<Owner>, String), WorkerRow>,
     garbage: Vec<Garbage>,
+    /// By their parents.
+    batches: BTreeMap<JobId, batch::Batch>,
+    part_of: HashMap<JobId, JobId>,
     /// The file store.
     files: Option<Uuid>,
     keys: Vec<([u8; 32], KeyRecord)>,
@@ -277,6 +281,7 @@ impl Tables {
                 position: Position { transaction: 0, number: self.events_told, at: now.micros() },
             });
         }
+        self.noted(id);
         self.follow(id, &before);
         Ok(effects)
     }
@@ -321,7 +326,7 @@ fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
             | Verdict::Fail { failure }
             | Verdict::Stale { failure } => Some(failure.clone()),
             Verdict::Snooze { .. } => (after.state() == State::Failed).then(Failure::overslept),
-            Verdict::Succeed | Verdict::HandBack => None,
+            Verdict::Succeed | Verdict::Await | Verdict::HandBack => None,
         },
         (Step::Claim { .. } | Step::Reap { .. } | Step::Expire, Status::Ended(End::Failed)) => {
             let spent = before.state() == State::Running && before.attempt >= before.attempts_max;

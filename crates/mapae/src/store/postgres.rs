@@ -9,6 +9,7 @@
 mod absence;
 mod adopt;
 mod ask;
+mod batch;
 mod claim;
 mod control;
 mod end;

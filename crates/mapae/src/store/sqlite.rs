@@ -8,6 +8,7 @@
 //! The files are those of `postgres`, function by function, to be read side by side. Lists are bound as
 //! one JSON array and read by `json_each`, ids in it as hexadecimal: what `unnest` is there.
 
+mod batch;
 mod control;
 mod follow;
 mod gate;

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::ask::{Ask, within};
 use crate::job::State;
+use crate::job::batch::AWAIT_US;
 use crate::job::retry::{Failure, SNOOZES_MAX, THROTTLES_MAX, Verdict};
 use crate::store::contract::{SettleError, Settlement, StoreError};
 use crate::store::row::{as_micros, state};
@@ -42,12 +43,13 @@ pub(super) async fn settle_on(
         | Verdict::Stale { failure } => Some(serde_json::json!(failure)),
         // Only for a snooze that is one too many.
         Verdict::Snooze { .. } => Some(serde_json::json!(Failure::overslept())),
-        Verdict::Succeed | Verdict::HandBack => None,
+        Verdict::Succeed | Verdict::Await | Verdict::HandBack => None,
     });
     let delays = batch.iter().map(|settlement| match &settlement.verdict {
         Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } | Verdict::Snooze { delay } => {
             as_micros(*delay)
         }
+        Verdict::Await => AWAIT_US,
         _ => 0,
     });
     let rows = sqlx::query(
@@ -66,7 +68,7 @@ pub(super) async fn settle_on(
                         when g.verdict = 'retry' and j.attempt >= j.attempts_max then 'failed'
                         when g.verdict = 'throttle' and j.throttled >= $7 then 'failed'
                         when g.verdict = 'snooze' and j.snoozed >= $10 then 'failed'
-                        when g.verdict <> 'hand-back'
+                        when g.verdict not in ('hand-back', 'await')
                              and j.deadline <= now() + g.delay * interval '1 microsecond' then 'failed'
                         else 'pending' end as next
               from given g
@@ -110,6 +112,7 @@ pub(super) async fn settle_on(
                         when verdict = 'retry' then 'retrying'
                         when verdict = 'throttle' then 'throttled'
                         when verdict = 'snooze' then 'snoozed'
+                        when verdict = 'await' then 'awaiting'
                         else 'released' end,
                    now(), attempt, worker, case when state <> 'cancelled' then code end, not $9
               from settled
@@ -178,6 +181,7 @@ fn verdict_name(verdict: &Verdict) -> &'static str {
         Verdict::Snooze { .. } => "snooze",
         Verdict::Fail { .. } => "fail",
         Verdict::Stale { .. } => "stale",
+        Verdict::Await => "await",
         Verdict::HandBack => "hand-back",
     }
 }

@@ -13,6 +13,7 @@ use tracing::error;
 use super::gate::{claim_limited, claim_limited_pointers};
 use super::{Sqlite, Told, Transaction, hex, job_columns, limit, tell};
 use crate::job::State;
+use crate::job::batch::AWAIT_US;
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::limit::{Limits, Stop};
 use crate::job::name::{JobId, Kind, Owner};
@@ -44,7 +45,7 @@ macro_rules! held {
                         when $3 = 'retry' and j.attempt >= j.attempts_max then 'failed'
                         when $3 = 'throttle' and j.throttled >= $6 then 'failed'
                         when $3 = 'snooze' and j.snoozed >= $11 then 'failed'
-                        when $3 <> 'hand-back' and j.deadline <= $7 + $4 then 'failed'
+                        when $3 not in ('hand-back', 'await') and j.deadline <= $7 + $4 then 'failed'
                         else 'pending' end as next
               from jobs j
              where j.id = $1 and j.token = $2 and j.state = 'running'
@@ -511,12 +512,13 @@ pub(super) async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) ->
         | Verdict::Stale { failure } => Some(json!(failure)),
         // Only for a snooze that is one too many.
         Verdict::Snooze { .. } => Some(json!(Failure::overslept())),
-        Verdict::Succeed | Verdict::HandBack => None,
+        Verdict::Succeed | Verdict::Await | Verdict::HandBack => None,
     };
     let delay = match &settlement.verdict {
         Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } | Verdict::Snooze { delay } => {
             as_micros(*delay)
         }
+        Verdict::Await => AWAIT_US,
         _ => 0,
     };
     let query = sqlx::query(concat!(
@@ -528,6 +530,7 @@ pub(super) async fn settle(tx: &mut Transaction<'_>, settlement: &Settlement) ->
                     when $3 = 'retry' then 'retrying'
                     when $3 = 'throttle' then 'throttled'
                     when $3 = 'snooze' then 'snoozed'
+                    when $3 = 'await' then 'awaiting'
                     else 'released' end,
                $7, attempt, holder,
                case when next <> 'cancelled' and (next <> 'pending' or $3 <> 'snooze') then $5->>'code' end, not $8
@@ -589,6 +592,7 @@ fn verdict_name(verdict: &Verdict) -> &'static str {
         Verdict::Snooze { .. } => "snooze",
         Verdict::Fail { .. } => "fail",
         Verdict::Stale { .. } => "stale",
+        Verdict::Await => "await",
         Verdict::HandBack => "hand-back",
     }
 }

@@ -67,18 +67,18 @@ impl Sqlite {
                                           order by lane, owner limit 1)
                 union all
                 select n.lane, n.owner
-                  from owners o
+                  from owners known
                  cross join jobs n on n.rowid = (
                        select j.rowid from jobs j
-                        where j.state = 'pending' and j.hint > 0 and (j.lane, j.owner) > (o.lane, o.owner)
+                        where j.state = 'pending' and j.hint > 0 and (j.lane, j.owner) > (known.lane, known.owner)
                         order by j.lane, j.owner limit 1)
                  limit $1
             )
-            select o.lane, o.owner,
+            select known.lane, known.owner,
                    (select j.turn from jobs j
-                     where j.lane = o.lane and j.owner = o.owner and j.state = 'pending' and j.hint > 0
+                     where j.lane = known.lane and j.owner = known.owner and j.state = 'pending' and j.hint > 0
                      order by j.turn desc limit 1) as turn
-              from owners o
+              from owners known
             ",
         );
         self.rows(query.bind(limit(max)))

@@ -1,6 +1,7 @@
 //! One law, one test, over every back end.
 
 mod accept;
+mod batch;
 mod claim;
 mod events;
 mod files;
