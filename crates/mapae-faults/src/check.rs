@@ -85,10 +85,11 @@ fn life(job: &Job, events: &[Event]) -> Result<(), String> {
                 "running"
             }
             ("running", "lost" | "retrying") => "pending",
-            ("running", "released" | "throttled" | "snoozed") => {
+            ("running", "released" | "throttled" | "snoozed" | "awaiting") => {
                 attempt -= 1;
                 "pending"
             }
+            ("pending", "batch-ended") => "pending",
             ("running", "stage" | "handed-over" | "cancel-requested") => "running",
             ("pending" | "running", end) if ENDS.contains(&end) => {
                 if state == "pending" && end == "succeeded" {

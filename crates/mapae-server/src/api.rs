@@ -9,6 +9,7 @@
 
 mod admission;
 pub mod auth;
+mod batches;
 mod dead;
 mod deliveries;
 mod documents;
@@ -152,6 +153,7 @@ fn known_kinds(config: &Config) -> impl Iterator<Item = Kind> {
     ),
     tags(
         (name = "jobs", description = "Submit work and follow it."),
+        (name = "batches", description = "Many jobs as one."),
         (name = "leases", description = "Do work over HTTP: lease it, keep it, tell its end."),
         (name = "dead", description = "Jobs that failed for good, waiting for a person."),
         (name = "events", description = "Whom events are told, and what became of it."),
@@ -165,6 +167,10 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(documents::upload))
         .routes(routes!(submit::submit, jobs::list))
         .routes(routes!(submit::ring))
+        .routes(routes!(batches::submit))
+        .routes(routes!(batches::show))
+        .routes(routes!(batches::list, batches::add))
+        .routes(routes!(batches::seal))
         .routes(routes!(jobs::show, jobs::delete))
         .routes(routes!(jobs::cancel))
         .routes(routes!(jobs::retry))

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    adopt, analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, resources,
-    schedules, serve, shell, submit, tables, work, workers,
+    adopt, analyze, batch, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue,
+    resources, schedules, serve, shell, submit, tables, work, workers,
 };
 use crate::global::Global;
 use crate::output::say;
@@ -41,6 +41,9 @@ enum Command {
     /// Look at one job, or act on it
     #[command(subcommand)]
     Job(job::Job),
+    /// Many jobs as one
+    #[command(subcommand)]
+    Batch(batch::Batch),
     /// Jobs that failed for good
     #[command(subcommand)]
     Dead(dead::Dead),
@@ -125,6 +128,7 @@ impl Cli {
             Command::Submit(command) => command.run(global).await,
             Command::Jobs(command) => command.run(global).await,
             Command::Job(command) => command.run(global).await,
+            Command::Batch(command) => command.run(global).await,
             Command::Dead(command) => command.run(global).await,
             Command::Queue(command) => command.run(global).await,
             Command::Schedules(command) => command.run(global).await,

@@ -216,6 +216,7 @@ impl Client for Remote {
 
 /// The runtime itself, opened by this process.
 pub(crate) struct Local {
+    runtime: Arc<Runtime>,
     router: Router,
     stop: CancellationToken,
 }
@@ -226,8 +227,8 @@ impl Local {
         let runtime = Runtime::open(&config, Migrate::IfEmpty).await?;
         let stop = CancellationToken::new();
         let api = Api::new(config, stop.clone());
-        api.open(runtime);
-        Ok(Self { router: api::router(api), stop })
+        api.open(runtime.clone());
+        Ok(Self { runtime, router: api::router(api), stop })
     }
 }
 
@@ -251,6 +252,7 @@ impl Client for Local {
                 Body::from(value.to_string())
             }
             Payload::File(file, bytes) => {
+                self.runtime.own_files().await?;
                 request = request.header(header::CONTENT_LENGTH, bytes);
                 Body::from_stream(tokio_util::io::ReaderStream::new(file))
             }

@@ -16,6 +16,7 @@
 
 pub mod ai;
 pub mod api;
+mod batches;
 pub mod cli;
 mod client;
 mod command;

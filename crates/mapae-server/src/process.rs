@@ -76,7 +76,7 @@ async fn work(
 ) -> Result<(), Trouble> {
     let opening = Runtime::open_patiently(config, roles.migrate, |error| {
         api.health.trouble(error.code());
-        warn!(code = error.code(), "the runtime cannot be opened yet; trying again");
+        warn!(code = error.code(), %error, "the runtime cannot be opened yet; trying again");
     });
     let Some(runtime) = stop.run_until_cancelled(opening).await else { return Ok(()) };
     let runtime = runtime?;

@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Address, Config};
-use crate::{ai, documents};
+use crate::{ai, batches, documents};
 
 /// Callbacks of different jobs told at the same time to one host.
 const CALLBACKS_CONCURRENT: usize = 4;
@@ -75,7 +75,7 @@ impl OpenError {
         match self {
             Self::Store(error) => error.is_transient() || matches!(error, StoreError::OlderSchema(_)),
             Self::Broker(error) => !matches!(error, BrokerError::Fatal(_)),
-            Self::Blobs(error) => !matches!(error, BlobError::Address(_)),
+            Self::Blobs(error) => error.may_pass(),
         }
     }
 }
@@ -132,6 +132,9 @@ impl Runtime {
         };
         let broker = broker::open(&plan)?;
         let blobs = Blobs::open(config.files.reveal())?;
+        if let Some(known) = store.files().await? {
+            blobs.expect(known);
+        }
         let window = Arc::new(Window::new(config.broker.window, broker.caps().source));
         // For whatever claims in this process, worker or not.
         let limits = config.limits();
@@ -143,7 +146,28 @@ impl Runtime {
         Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, bell, limits, slots }))
     }
 
-    /// As [`Runtime::open`], again and again while waiting may help. `told` hears of every failure.
+    /// The file store is the one that the database knows, which knows it from now on if it knew none. For whatever
+    /// writes files, or gives a job up whose file is not there.
+    pub async fn own_files(&self) -> Result<(), OpenError> {
+        let known = match self.store.files().await? {
+            Some(known) => known,
+            None => self.store.adopt_files(self.blobs.identify().await?).await?,
+        };
+        self.blobs.expect(known);
+        Ok(self.blobs.verify().await?)
+    }
+
+    async fn open_with_files(config: &Config, migrate: Migrate) -> Result<Arc<Self>, OpenError> {
+        let runtime = Self::open(config, migrate).await?;
+        let owned = runtime.own_files().await;
+        if owned.is_err() {
+            runtime.store.close().await;
+        }
+        owned.map(|()| runtime)
+    }
+
+    /// As [`Runtime::open`] with [`own_files`](Runtime::own_files), again and again while waiting may help. `told`
+    /// hears of every failure.
     pub async fn open_patiently(
         config: &Config,
         migrate: Migrate,
@@ -151,7 +175,7 @@ impl Runtime {
     ) -> Result<Arc<Self>, OpenError> {
         let mut wait = FIRST;
         loop {
-            match Self::open(config, migrate).await {
+            match Self::open_with_files(config, migrate).await {
                 Ok(runtime) => return Ok(runtime),
                 Err(error) if !error.may_pass() => return Err(error),
                 Err(error) => told(&error),
@@ -240,7 +264,7 @@ impl Runtime {
 }
 
 /// The kinds that this program runs by itself, unless the configuration gives them to a service.
-pub const BUILT_IN: [&str; 2] = [documents::KIND, ai::KIND];
+pub const BUILT_IN: [&str; 3] = [documents::KIND, ai::KIND, batches::KIND];
 
 /// What this process can run, as the configuration wants it run.
 fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
@@ -251,6 +275,9 @@ fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
     }
     if !config.handlers.keys().any(|kind| kind.as_str() == ai::KIND) {
         handlers.add(ai::Process(local));
+    }
+    if !config.handlers.keys().any(|kind| kind.as_str() == batches::KIND) {
+        handlers.add(batches::Whole);
     }
     for (kind, handler) in &config.handlers {
         let plan = ServicePlan {

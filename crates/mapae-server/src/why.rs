@@ -1,6 +1,7 @@
 //! Why a job is not running, in words. A pure function over facts that somebody else collects.
 
 use mapae::job::State;
+use mapae::job::batch::BatchState;
 use mapae::job::limit::{Gate, Limit, Stop};
 use mapae::job::record::Job;
 use mapae::job::timestamp::Timestamp;
@@ -12,6 +13,8 @@ use crate::runtime::handler_resource;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub now: Timestamp,
+    /// The batch that it waits for.
+    pub batch: Option<BatchState>,
     pub lane_paused: bool,
     /// Workers alive, and those of them that run its kind.
     pub workers: usize,
@@ -33,6 +36,9 @@ impl Facts {
 pub(crate) fn why_waiting(job: &Job, facts: &Facts) -> Option<String> {
     if job.state != State::Pending {
         return None;
+    }
+    if let Some(batch) = &facts.batch {
+        return Some(for_parts(batch));
     }
     if job.due_at > facts.now {
         return Some(not_due(job));
@@ -96,6 +102,12 @@ fn at_a_gate(stop: &Stop, limit: &Limit, now: Timestamp) -> String {
             format!("It waits for the resource {name}, of which there are {places} over all workers.")
         }
     }
+}
+
+fn for_parts(batch: &BatchState) -> String {
+    let (ended, parts) = (batch.ended(), batch.parts);
+    let more = if batch.sealed { "" } else { ", and it takes more until it is sealed" };
+    format!("It waits for its parts: {ended} of {parts} have ended{more}.")
 }
 
 fn not_due(job: &Job) -> String {
@@ -169,7 +181,13 @@ mod tests {
             let limit = Limit { concurrent: Some(2), rate: Some(Rate::new(10, Duration::from_secs(60))) };
             Facts { stop: Some((Stop { asked: false, ..stop }, limit)), ahead: 3, ..idle.clone() }
         };
+        let parts = BatchState { parts: 3, succeeded: 1, failed: 1, sealed: true, ..BatchState::default() };
         let cases = [
+            (
+                &later,
+                Facts { batch: Some(parts), ..idle.clone() },
+                Some("It waits for its parts: 2 of 3 have ended."),
+            ),
             (&job, idle.clone(), None),
             (&running, Facts { lane_paused: true, ..idle.clone() }, None),
             (&later, idle.clone(), Some("It is not due until 2026-11-30T00:54:20.000Z.")),

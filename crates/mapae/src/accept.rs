@@ -16,7 +16,9 @@ use crate::job::follow::{self, DEPTH_MAX, FOLLOWS_MAX, Follow};
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
 use crate::metrics::Metrics;
-use crate::store::contract::{AcceptError, Accepted, LaneWindow, Store, StoreError};
+use crate::store::contract::{
+    AcceptError, Accepted, ControlError, LaneWindow, OwnerTurn, Scope, Store, StoreError,
+};
 
 /// Pointers waiting to be published by this process. What does not fit is rung by a keeper.
 const RINGS_MAX: usize = 10_000;
@@ -94,6 +96,21 @@ impl Window {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
+    /// How far owners reach, as the store tells: what this process did not deal out, or no longer knows of.
+    pub fn reached(&self, turns: Vec<OwnerTurn>) {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        for OwnerTurn { lane, owner, turn } in turns {
+            if lanes.len() >= LANES_MAX && !lanes.contains_key(&lane) {
+                continue;
+            }
+            let owners = &mut lanes.entry(lane).or_default().owners;
+            if owners.len() < OWNERS_MAX || owners.contains_key(&owner) {
+                let last = owners.entry(owner).or_default();
+                *last = turn.max(*last);
+            }
+        }
+    }
+
     /// What the store counted; in lanes not named nothing waits.
     pub fn measured(&self, windows: Vec<LaneWindow>) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,6 +180,57 @@ impl Accept {
         }
         Ok(accepted)
     }
+}
+
+impl Accept {
+    /// The parent and its parts are durable when this returns, all or none; the parent waits for them. A keeper rings
+    /// for the parts.
+    pub async fn accept_batch(
+        &self,
+        parent: NewJob,
+        parts: Vec<NewJob>,
+        sealed: bool,
+    ) -> Result<Accepted, SubmitError> {
+        check_params(&parent.params)?;
+        check_follows(&parent.on)?;
+        parts.iter().try_for_each(|part| check_params(&part.params))?;
+        let id = parent.id;
+        let asked = self.store.accept_batch(parent.clone(), parts.clone(), sealed).await;
+        let mut accepted = match asked {
+            // Unknown, not failed: asked once more, by the ids.
+            Err(AcceptError::Store(StoreError::Unavailable(_))) => {
+                self.store.accept_batch(parent, parts, sealed).await?
+            }
+            other => other?,
+        };
+        accepted.again &= accepted.id != id;
+        Ok(accepted)
+    }
+
+    /// As [`Accept::accept_batch`], for a batch that is open.
+    pub async fn add_parts(
+        &self,
+        scope: &Scope,
+        parent: JobId,
+        parts: Vec<NewJob>,
+    ) -> Result<u32, PartsError> {
+        parts.iter().try_for_each(|part| check_params(&part.params))?;
+        match self.store.add_parts(scope, parent, parts.clone()).await {
+            Err(ControlError::Store(StoreError::Unavailable(_))) => {
+                Ok(self.store.add_parts(scope, parent, parts).await?)
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+/// Why parts were not added.
+#[derive(Debug, thiserror::Error)]
+pub enum PartsError {
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -278,6 +346,16 @@ mod tests {
         window.measured(vec![LaneWindow { lane: lane.clone(), waiting: 60, turn: 41 }]);
         assert_eq!(window.take(&lane, &owner("few")), Some(42), "next");
         assert_eq!(window.take(&lane, &owner("many")), Some(101), "behind its own, which wait");
+    }
+
+    #[test]
+    fn an_owner_whose_backlog_is_older_than_the_process_comes_behind_it() {
+        let (window, lane) = (Window::new(1_000, Source::Rows), "analyze".parse::<Lane>().unwrap());
+        window.reached(vec![OwnerTurn { lane: lane.clone(), owner: owner("many"), turn: 100 }]);
+        assert!(!window.is_empty(), "it is measured");
+        window.measured(vec![LaneWindow { lane: lane.clone(), waiting: 60, turn: 41 }]);
+        assert_eq!(window.take(&lane, &owner("many")), Some(101));
+        assert_eq!(window.take(&lane, &owner("few")), Some(42));
     }
 
     #[test]

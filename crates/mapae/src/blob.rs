@@ -17,10 +17,12 @@
 mod bucket;
 mod error;
 mod folder;
+mod identity;
 mod name;
 
 use std::fs::File;
 use std::io;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -35,6 +37,8 @@ pub use self::name::{Area, BlobName, NameRefused};
 #[derive(Debug, Clone)]
 pub struct Blobs {
     place: Place,
+    /// Which store it has to be, once that is known.
+    expected: Arc<OnceLock<Uuid>>,
 }
 
 #[derive(Debug, Clone)]
@@ -110,7 +114,7 @@ impl Blobs {
                 return Err(BlobError::Address("it does not begin with file:, s3:// or gs://".to_owned()));
             }
         };
-        Ok(Self { place })
+        Ok(Self { place, expected: Arc::default() })
     }
 
     /// Stores `body` under `name`.
@@ -142,13 +146,15 @@ impl Blobs {
     ///
     /// # Errors
     /// [`BlobError::Missing`] only when the store answers and has no such file: a folder that is not mounted
-    /// or a bucket that is gone is [`BlobError::Unavailable`], so that no job is given up for it.
+    /// or a bucket that is gone is [`BlobError::Unavailable`], one that is not the store it has to be
+    /// [`BlobError::Foreign`], so that no job is given up for it.
     pub async fn get(&self, name: &BlobName) -> Result<Reading, BlobError> {
-        match &self.place {
+        let got = match &self.place {
             Place::Folder(folder) => folder.get(name).await,
             #[cfg(any(feature = "s3", feature = "gcs"))]
             Place::Bucket(bucket) => bucket.get(name).await,
-        }
+        };
+        self.missing_here(got).await
     }
 
     /// Opens the file `name` for reading as a file of this machine, to hand its descriptor to a child
@@ -158,11 +164,12 @@ impl Blobs {
     /// # Errors
     /// As [`get`](Self::get).
     pub async fn open_local(&self, name: &BlobName) -> Result<File, BlobError> {
-        match &self.place {
+        let opened = match &self.place {
             Place::Folder(folder) => folder.open_file(name).await,
             #[cfg(any(feature = "s3", feature = "gcs"))]
             Place::Bucket(bucket) => bucket.download(name).await,
-        }
+        };
+        self.missing_here(opened).await
     }
 
     /// Removes the file `name`; a file that is not there is removed already. Once it has returned, the file

@@ -48,7 +48,7 @@ use async_trait::async_trait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use self::context::{Context, Journal, JournalError, Stopped};
+pub use self::context::{Context, Gathered, Journal, JournalError, Stopped};
 
 use crate::job::name::Kind;
 use crate::job::record::Output;
@@ -203,3 +203,7 @@ impl Handlers {
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/how-to/write-a-handler.md")]
 struct HowToWriteAHandler;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/how-to/submit-many-as-one.md")]
+struct HowToSubmitManyAsOne;

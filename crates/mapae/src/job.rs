@@ -22,6 +22,7 @@
 //!
 //! Not here: who calls it, when, and what is told to whom ([`Effect`] only names it).
 
+pub mod batch;
 pub mod event;
 pub mod follow;
 pub mod lease;
@@ -39,6 +40,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::batch::{AWAIT, AWAITED};
 use self::event::EventKind;
 use self::lease::{Holder, Token};
 use self::retry::{SNOOZES_MAX, THROTTLES_MAX, Verdict};
@@ -142,7 +144,7 @@ pub enum Step {
     Stage { token: Token },
     /// The lease goes to the service that accepted the work, for so long. Asked again, nothing changes.
     Lend { token: Token, until: Duration },
-    /// T5, T6, T6b, snoozing and handing back.
+    /// T5, T6, T6b, snoozing, waiting for a batch and handing back.
     Settle { token: Token, verdict: Verdict },
     /// T7, run by a keeper for a lease that ran out or (`gone`) whose holder is known to be gone.
     Reap { gone: bool, delay: Duration },
@@ -152,6 +154,8 @@ pub enum Step {
     Expire,
     /// What a pending job points at is gone.
     Abandon,
+    /// All parts of the batch have ended that a pending job waits for.
+    Wake,
     /// T10.
     Cancel,
     /// T11.
@@ -333,6 +337,10 @@ impl Life {
             }
             (Status::Pending { .. }, Step::Abandon) => next.end(End::Stale, &mut effects),
 
+            (Status::Pending { .. }, Step::Wake) if self.due_at >= AWAITED => {
+                next.wait(EventKind::BatchEnded, now, &mut effects);
+            }
+
             (Status::Pending { .. }, Step::Cancel) => next.end(End::Cancelled, &mut effects),
             (Status::Running { .. }, Step::Cancel) => next.ask_cancel(&mut effects),
 
@@ -366,10 +374,10 @@ impl Life {
             // status does not compile until it has been thought about.
             (
                 Status::Running { .. } | Status::Ended(_),
-                Step::Ring { .. } | Step::Expire | Step::Abandon | Step::Redrive,
+                Step::Ring { .. } | Step::Expire | Step::Abandon | Step::Wake | Step::Redrive,
             )
             | (Status::Pending { .. } | Status::Ended(_), Step::Reap { .. } | Step::Vacate { .. })
-            | (Status::Pending { .. }, Step::Redrive)
+            | (Status::Pending { .. }, Step::Wake | Step::Redrive)
             | (Status::Ended(_), Step::Claim { .. } | Step::Cancel) => {
                 return Err(Refused::Illegal { from: self.state(), step: step.name() });
             }
@@ -440,6 +448,11 @@ impl Life {
                 self.snoozed += 1;
                 self.wait(EventKind::Snoozed, now + *delay, effects);
             }
+            // A deadline does not keep it from waiting: whoever finds it passed fails the job.
+            Verdict::Await => {
+                self.attempt -= 1;
+                self.wait(EventKind::Awaiting, now + AWAIT, effects);
+            }
             Verdict::HandBack => {
                 self.attempt -= 1;
                 self.wait(EventKind::Released, now, effects);
@@ -499,6 +512,7 @@ impl Step {
             Self::Vacate { .. } => "vacate",
             Self::Expire => "expire",
             Self::Abandon => "abandon",
+            Self::Wake => "wake",
             Self::Cancel => "cancel",
             Self::Delete => "delete",
             Self::Redrive => "redrive",

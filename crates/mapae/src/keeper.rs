@@ -10,7 +10,7 @@
 //! | duty | every | |
 //! |---|---|---|
 //! | bell | 200 ms, or when the next job is due, or when half a window is used up | T2: ring what is due |
-//! | leases | 500 ms | T7, the windows; each 2 s deadlines and T8, ringing again |
+//! | leases | 500 ms | T7, batches, the windows; each 2 s deadlines and T8, ringing again |
 //! | events | 500 ms | T12 |
 //! | files | 30 s | retention, garbage; what the broker put aside; each hour files nobody refers to |
 //! | schedules | 1 s, or when the next one ticks | a job for each tick |
@@ -34,7 +34,7 @@ use crate::job::State;
 use crate::job::event::Event;
 use crate::job::name::{JobId, Lane};
 use crate::job::schedule::Plan;
-use crate::store::contract::{Garbage, Reaped, Retention, RingPlan, StoreError};
+use crate::store::contract::{ControlError, Garbage, Reaped, Retention, RingPlan, Scope, StoreError};
 use crate::worker::Parts;
 
 mod rescan;
@@ -63,6 +63,13 @@ const SLOWER: u32 = 4;
 /// How often it prunes, and how often it looks through the file store.
 const PRUNE: Duration = Duration::from_secs(30);
 const SWEEP: Duration = Duration::from_secs(3600);
+
+/// How often it asks how far owners' turns reach, and of how many.
+const REACH: Duration = Duration::from_secs(60);
+const TURNS_MAX: usize = 10_000;
+
+/// Jobs cancelled at the same time, because what they are parts of has ended.
+const STOPS_AT_ONCE: usize = 16;
 
 /// Pause after a duty that failed.
 const TROUBLE: Duration = Duration::from_secs(1);
@@ -133,6 +140,7 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
         swept_at: Mutex::new(Instant::now()),
         rang_at: Mutex::new(Instant::now()),
         rounds: AtomicU32::new(0),
+        reached_at: Mutex::default(),
         silent_since: Mutex::default(),
         defined: AtomicBool::new(false),
     });
@@ -154,6 +162,8 @@ struct Keeper {
     swept_at: Mutex<Instant>,
     /// When a pass last had something due to ring.
     rang_at: Mutex<Instant>,
+    /// When the store last told how far owners' turns reach.
+    reached_at: Mutex<Option<Instant>>,
     /// Passes over the leases so far.
     rounds: AtomicU32,
     /// Since when the broker has not answered.
@@ -257,6 +267,8 @@ impl Keeper {
     }
 
     async fn leases(&self) -> Result<(), StoreError> {
+        // A batch that cannot be looked at keeps no lease from being.
+        let batches = self.batches().await;
         let reaped = self.reap().await;
         for Reaped { job, kind, state } in reaped.iter().flatten() {
             warn!(job_id = %job, %kind, "a job's lease has ended: its holder is gone, or told no end of it in time");
@@ -265,17 +277,53 @@ impl Keeper {
                 self.parts.metrics.count("mapae_jobs_finished_total", state.as_str(), 1);
             }
         }
+        let unreadable = self.parts.store.take_unreadable();
+        self.parts.metrics.count("mapae_jobs_finished_total", State::Failed.as_str(), unreadable);
+        self.reach().await?;
         if !self.plan.window.is_empty() {
             self.plan.window.measured(self.parts.store.windows(self.plan.window.size()).await?);
         }
         // What is less urgent, and would keep an idle database from resting.
         if !self.rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(SLOWER) {
-            return reaped.map(drop);
+            return reaped.map(drop).and(batches);
         }
         // One that fails does not keep the others from being tried.
         let expired = self.expire().await;
         let rung = self.rescan().await;
-        reaped.map(drop).and(expired.map(drop)).and(rung.map(drop))
+        reaped.map(drop).and(batches).and(expired.map(drop)).and(rung.map(drop))
+    }
+
+    /// Batches that have ended go on, and what is left of those whose parent has ended is stopped.
+    async fn batches(&self) -> Result<(), StoreError> {
+        let store = &self.parts.store;
+        let woken = store.wake(BATCH).await?;
+        self.parts.metrics.count("mapae_batches_ended_total", "", woken as u64);
+        let strays = store.strays(BATCH).await?;
+        let stop = strays.into_iter().map(async |job| match store.cancel(&Scope::All, job).await {
+            Ok(State::Cancelled) => {
+                self.parts.metrics.count("mapae_jobs_finished_total", State::Cancelled.as_str(), 1);
+                Ok(())
+            }
+            // It has ended meanwhile.
+            Ok(_) | Err(ControlError::NotFound | ControlError::Conflict(_)) => Ok(()),
+            Err(ControlError::Store(error)) => Err(error),
+        });
+        let stopped = futures_util::stream::iter(stop).buffer_unordered(STOPS_AT_ONCE);
+        stopped.fold(Ok(()), async |all, one| all.and(one)).await
+    }
+
+    /// Now and then, and before anything else: how far each owner's backlog reaches, for this process deals out turns
+    /// and may have been started when there was one, or beside others.
+    async fn reach(&self) -> Result<(), StoreError> {
+        let due = {
+            let reached_at = self.reached_at.lock().unwrap_or_else(PoisonError::into_inner);
+            reached_at.is_none_or(|at| at.elapsed() >= REACH && !self.plan.window.is_empty())
+        };
+        if due {
+            self.plan.window.reached(self.parts.store.turns(TURNS_MAX).await?);
+            *self.reached_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        Ok(())
     }
 
     /// T7.
@@ -308,6 +356,8 @@ impl Keeper {
         if self.parts.broker.caps().source == Source::Rows {
             return self.ring(None).await;
         }
+        // Offered as rows, under a broker of before: more than this one is to hold.
+        while self.parts.store.withdraw(self.plan.window.size(), BATCH).await? >= BATCH {}
         let told = rescan::patience(&self.parts, self.plan.rescan_after).await?;
         let silence = {
             let mut silent = self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);

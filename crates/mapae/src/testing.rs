@@ -40,6 +40,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::blob::Blobs;
 use crate::handler::{Context, Handlers, Journal, JournalError, Outcome, Stopped};
 use crate::job::State;
+use crate::job::batch::{BatchState, Member};
 use crate::job::lease::{Holder, Lease};
 use crate::job::name::{BusinessKey, Kind, Owner};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
@@ -300,6 +301,18 @@ impl Journal for Told {
 
     async fn correlate(&self, key: &BusinessKey) -> Result<(), JournalError> {
         self.journal.correlate(key).await
+    }
+
+    async fn fan_out(&self, parts: Vec<NewJob>) -> Result<(), JournalError> {
+        self.journal.fan_out(parts).await
+    }
+
+    async fn batch(&self) -> Result<Option<BatchState>, JournalError> {
+        self.journal.batch().await
+    }
+
+    async fn members(&self, after: Option<u32>, max: usize) -> Result<Vec<Member>, JournalError> {
+        self.journal.members(after, max).await
     }
 
     async fn rest(&self, length: Duration, code: &str) {

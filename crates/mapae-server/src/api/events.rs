@@ -14,8 +14,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Sent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
+use mapae::job::batch::BatchState;
 use mapae::job::event::{Event, Position};
-use mapae::job::name::JobId;
 use mapae::job::record::Progress;
 use mapae::store::contract::{EventFilter, Scope, StoreError};
 use serde::Deserialize;
@@ -74,13 +74,14 @@ pub(super) async fn of_job(
     let after = resume(&from, &headers)?;
     let scope = caller.scope();
     let job = caller.runtime.store.job(&scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
-    if let Some(after) = after
+    let filter = EventFilter { job: Some(id), after: after.unwrap_or_default() };
+    // Nothing after that will ever come of a job that has ended.
+    if after.is_some()
         && job.state.is_terminal()
-        && told(&caller.runtime, &scope, id, after, job.sequence).await?
+        && caller.runtime.store.events(&scope, &filter, 1).await?.is_empty()
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let filter = EventFilter { job: Some(id), after: after.unwrap_or_default() };
     stream(api, caller, filter, from.follow.unwrap_or(true))
 }
 
@@ -112,25 +113,6 @@ fn resume(from: &From, headers: &HeaderMap) -> Result<Option<Position>, Problem>
         return Ok(None);
     };
     text.parse().map(Some).map_err(|()| (&problem::EVENT_ID_INVALID).into())
-}
-
-/// Whether nothing after `after` will ever come of a job that has ended with `sequence` events.
-async fn told(
-    runtime: &Runtime,
-    scope: &Scope,
-    id: JobId,
-    after: Position,
-    sequence: u64,
-) -> Result<bool, StoreError> {
-    let mut filter = EventFilter { job: Some(id), after: Position::default() };
-    loop {
-        let events = runtime.store.events(scope, &filter, BATCH).await?;
-        let Some(last) = events.last() else { return Ok(false) };
-        if last.sequence >= sequence {
-            return Ok(last.position <= after);
-        }
-        filter.after = last.position;
-    }
 }
 
 /// One client that follows.
@@ -276,8 +258,12 @@ impl Following {
             return Ok(Look::Told(Box::new(sent)));
         }
         self.hint = job.hint;
-        if !job.state.is_terminal() && job.progress.is_some() && job.progress != self.progress {
-            self.progress = job.progress;
+        let progress = match job.is_awaiting() {
+            true => self.runtime.store.batch(&scope, id).await?.as_ref().map(BatchState::progress),
+            false => job.progress,
+        };
+        if !job.state.is_terminal() && progress.is_some() && progress != self.progress {
+            self.progress = progress;
             let data = json!({ "job": job.id, "progress": self.progress });
             let sent = Sent::default().event("progress").data(data.to_string());
             return Ok(Look::Told(Box::new(sent)));

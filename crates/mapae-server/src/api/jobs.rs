@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use super::Api;
 use super::auth::{Caller, JobsRead, JobsWrite, Retry};
 use super::extract::{Id, Query};
-use super::model::{FollowUpBody, JobBody, JobList, stages, timeline};
+use super::model::{FollowUpBody, JobBody, JobList, ProgressBody, stages, timeline};
 use super::problem::{self, Problem, ProblemBody};
 use crate::credential::hex;
 use crate::runtime::Runtime;
@@ -202,6 +202,10 @@ pub(super) async fn full(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<
     let facts = facts(runtime, &job).await?;
     let mut body = JobBody::brief(&job, facts.now);
     body.why_waiting = why_waiting(&job, &facts);
+    if let Some(batch) = facts.batch {
+        body.progress = Some(ProgressBody::of(&batch.progress()));
+    }
+    body.batch = runtime.store.batch_of(scope, id).await?.map(|batch| batch.to_string());
     body.stages = Some(stages(&job, &runtime.store.checkpoints(id).await?));
     let followed = runtime.store.followed(scope, id).await?;
     body.timeline = Some(timeline(&history(runtime, scope, id).await?, &followed));
@@ -218,6 +222,9 @@ async fn history(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Vec<Even
 async fn facts(runtime: &Runtime, job: &Job) -> Result<Facts, Problem> {
     let store = &runtime.store;
     let mut facts = Facts { now: store.now().await?, ..Facts::default() };
+    if job.is_awaiting() {
+        facts.batch = store.batch(&Scope::All, job.id).await?;
+    }
     if job.state != State::Pending || job.due_at > facts.now {
         return Ok(facts);
     }

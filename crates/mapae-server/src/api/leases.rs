@@ -18,6 +18,7 @@ use mapae::remote::{self, End, Pull, RemoteError};
 use mapae::store::contract::{Beat, Holding, Puller, Scope};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -412,21 +413,61 @@ pub(super) async fn batch(
         return Err(bad(format!("`items` has 1 to {BATCH_MAX} reports.")));
     }
     let (parts, scope) = (caller.runtime.parts(), caller.scope());
-    let answers = items.into_iter().map(|item| one_of_many(&api, &parts, &scope, item));
+    let items: Vec<_> = items.into_iter().map(|item| (named(&item), item_of(item))).collect();
+    let beats = beats(&api, &parts, items.iter().filter_map(|(_, item)| item.as_ref().ok())).await?;
+    let answers = items.into_iter().map(async |(named, item)| {
+        let acted = async {
+            let (id, token, verb, report) = item?;
+            let beat = (verb == Verb::Heartbeat).then(|| beats.get(&(id, token)).copied()).flatten();
+            if let Some(Beat::Renewed { cancel_asked }) = beat {
+                return Ok(LeaseState { state: JobState::Running.as_str(), cancel_requested: cancel_asked });
+            }
+            // What was not renewed has an answer of its own.
+            act(&api, &parts, Some(&scope), id, token, verb, report).await
+        };
+        answer(named, acted.await)
+    });
     Ok(axum::Json(BatchAnswers { items: join_all(answers).await }))
 }
 
-async fn one_of_many(api: &Api, parts: &mapae::worker::Parts, scope: &Scope, item: Value) -> BatchAnswer {
-    let named = item.get("job").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let acted = async {
-        let item: BatchItem =
-            serde_json::from_value(item).map_err(|_| Problem::from(&problem::BODY_INVALID))?;
-        let id = item.job.parse().map_err(|_| Problem::from(&problem::JOB_NOT_FOUND))?;
-        let token = item.report.token.as_deref().and_then(read_token);
-        let token = token.ok_or_else(|| bad("`token` is missing.".to_owned()))?;
-        act(api, parts, Some(scope), id, token, item.verb, item.report).await
-    };
-    match acted.await {
+type Item = (JobId, Token, Verb, Report);
+
+fn named(item: &Value) -> String {
+    item.get("job").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn item_of(item: Value) -> Result<Item, Problem> {
+    let item: BatchItem = serde_json::from_value(item).map_err(|_| Problem::from(&problem::BODY_INVALID))?;
+    let id = item.job.parse().map_err(|_| Problem::from(&problem::JOB_NOT_FOUND))?;
+    let token = item.report.token.as_deref().and_then(read_token);
+    let token = token.ok_or_else(|| bad("`token` is missing.".to_owned()))?;
+    Ok((id, token, item.verb, item.report))
+}
+
+/// Renews what the batch's heartbeats name, one statement for each length of a lease. A token is a right of its own:
+/// nothing else is looked up.
+async fn beats(
+    api: &Api,
+    parts: &mapae::worker::Parts,
+    items: impl Iterator<Item = &Item>,
+) -> Result<HashMap<(JobId, Token), Beat>, Problem> {
+    let mut leases: HashMap<Duration, Vec<(JobId, Token)>> = HashMap::new();
+    for (id, token, _, report) in items.filter(|(_, _, verb, _)| *verb == Verb::Heartbeat) {
+        // One that cannot be is refused by itself.
+        if let Ok(length) = length(api, report.lease.as_ref()) {
+            leases.entry(length).or_default().push((*id, *token));
+        }
+    }
+    let mut beats = HashMap::new();
+    for (length, leases) in leases {
+        let renewed = parts.store.renew(&leases, length).await?;
+        beats.extend(leases.into_iter().zip(renewed));
+    }
+    Ok(beats)
+}
+
+fn answer(named: String, acted: Result<LeaseState, Problem>) -> BatchAnswer {
+    match acted {
         Ok(done) => BatchAnswer {
             job: named,
             status: 200,

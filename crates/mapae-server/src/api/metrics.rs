@@ -24,6 +24,7 @@ const COUNTERS: &[(&str, &str, &str)] = &[
     ("mapae_jobs_accepted_total", "kind", "Jobs accepted by this process."),
     ("mapae_jobs_duplicate_total", "kind", "Submissions answered with a job that is the same work."),
     ("mapae_jobs_finished_total", "outcome", "Jobs that ended in this process."),
+    ("mapae_batches_ended_total", "", "Batches all of whose parts have ended, found by this process."),
     ("mapae_deliveries_total", "answer", "Pointers and rows taken, by what the row said."),
     ("mapae_lease_lost_total", "kind", "Leases lost while the job ran."),
     ("mapae_taken_over_total", "", "Pointers taken over from workers that stopped."),

@@ -3,7 +3,7 @@
 use mapae::job::State;
 use mapae::job::event::Event;
 use mapae::job::follow::Followed;
-use mapae::job::record::{Checkpoint, Job, Source};
+use mapae::job::record::{Checkpoint, Job, Progress, Source};
 use mapae::job::timestamp::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -19,7 +19,8 @@ pub(super) struct JobBody {
     pub kind: String,
     /// `pending`, `running`, `succeeded`, `failed`, `cancelled` or `stale`.
     pub state: &'static str,
-    /// The state in finer words: a pending job is `ready`, `scheduled` or in `backoff`.
+    /// The state in finer words: a pending job is `ready`, `scheduled`, in
+    /// `backoff`, or `awaiting` the parts of its batch.
     pub phase: &'static str,
     pub attempt: u32,
     pub max_attempts: u32,
@@ -51,6 +52,9 @@ pub(super) struct JobBody {
     pub timeline: Option<Vec<TimelineEntry>>,
     /// The job that this one comes after. It may be gone by now.
     pub parent: Option<String>,
+    /// The batch that it is a part of. Left out in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
     /// What comes after it, by how it ends. Left out in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub follow_ups: Option<Vec<FollowUpBody>>,
@@ -162,6 +166,12 @@ impl SourceBody {
     }
 }
 
+impl ProgressBody {
+    pub(super) fn of(progress: &Progress) -> Self {
+        Self { stage: progress.stage.clone(), done: progress.done, of: progress.of }
+    }
+}
+
 impl JobBody {
     /// Without what takes more queries: as lists show it.
     pub(super) fn brief(job: &Job, now: Timestamp) -> Self {
@@ -183,11 +193,7 @@ impl JobBody {
             cancel_requested: job.cancel_asked,
             redrives: job.redrives,
             snoozed: job.snoozed,
-            progress: job.progress.as_ref().map(|progress| ProgressBody {
-                stage: progress.stage.clone(),
-                done: progress.done,
-                of: progress.of,
-            }),
+            progress: job.progress.as_ref().map(ProgressBody::of),
             stages: None,
             failure: job.failure.as_ref().map(|failure| FailureBody {
                 code: failure.code.clone(),
@@ -200,6 +206,7 @@ impl JobBody {
             source: job.source.as_ref().map(SourceBody::of),
             timeline: None,
             parent: job.parent.map(|parent| parent.to_string()),
+            batch: None,
             follow_ups: None,
             duplicate: None,
             links: Links {

@@ -79,6 +79,9 @@ refusals! {
     JOB_NOT_FOUND = 404 "job-not-found"
         "There is no such job." "그런 작업이 없습니다."
         "Check the id; the job may have been deleted, or belong to another owner." "ID를 확인하세요. 삭제되었거나 다른 소유자의 작업일 수 있습니다.";
+    BATCH_NOT_FOUND = 404 "batch-not-found"
+        "There is no such batch." "그런 배치가 없습니다."
+        "Check the id: it is that of the job that waits for the parts." "ID를 확인하세요. 부분 작업들을 기다리는 작업의 ID입니다.";
     SCHEDULE_NOT_FOUND = 404 "schedule-not-found"
         "There is no such schedule." "그런 일정이 없습니다."
         "See /v1/schedules for those there are; one that is new is known once a process that has it is started." "/v1/schedules 에서 일정 목록을 확인하세요. 새 일정은 그것을 가진 프로세스가 시작된 뒤에 보입니다.";
@@ -106,6 +109,9 @@ refusals! {
     LEASE_LOST = 409 "lease-lost"
         "The lease is lost: the token is not the job's any more. Nothing has changed." "임대를 잃었습니다. 이 토큰은 더 이상 작업의 것이 아닙니다. 바뀐 것은 없습니다."
         "Stop the work and drop its result; lease again for more." "작업을 멈추고 결과를 버리세요. 더 하려면 다시 임대하세요.";
+    BATCH_CLOSED = 409 "batch-closed"
+        "The batch takes no more parts." "배치에 더 추가할 수 없습니다."
+        "Submit the others as a batch of their own." "나머지는 새 배치로 보내세요.";
     KEY_REUSED = 409 "idempotency-key-reused"
         "This Idempotency-Key was used for another submission." "이 Idempotency-Key 는 다른 요청에 이미 쓰였습니다."
         "Use a new key for a new submission." "새 요청에는 새 키를 쓰세요.";

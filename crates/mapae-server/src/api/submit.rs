@@ -157,7 +157,7 @@ pub(super) async fn submit(
 
 /// The answer of before, where this very submission was accepted already: no limit is asked then, for there is
 /// nothing more to let in.
-async fn first_answer(runtime: &Runtime, job: &NewJob) -> Result<Option<Accepted>, Problem> {
+pub(super) async fn first_answer(runtime: &Runtime, job: &NewJob) -> Result<Option<Accepted>, Problem> {
     let Some((key, fingerprint)) = &job.idempotency else { return Ok(None) };
     match runtime.store.submission(&job.owner, key).await? {
         None => Ok(None),
@@ -300,6 +300,52 @@ fn media_essence(text: &str) -> Option<String> {
 }
 
 impl Submission {
+    /// With nothing but a kind.
+    pub(super) fn of_kind(kind: &str) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            params: None,
+            priority: None,
+            run_at: None,
+            deadline: None,
+            owner: None,
+            source: None,
+            unique: None,
+            on: None,
+            callback: None,
+        }
+    }
+
+    /// The job that waits for the parts of a batch.
+    pub(super) fn whole(self, api: &Api, caller: &Caller<JobsWrite>) -> Result<NewJob, Problem> {
+        if self.source.is_some() || self.unique.is_some() || self.run_at.is_some() {
+            let detail = "`whole` has no `source`, no `unique` and no `run_at`.";
+            return Err(Problem::from(&problem::BODY_INVALID).detail(detail));
+        }
+        Ok(self.read(api, caller)?.0)
+    }
+
+    /// A part of a batch of that owner's.
+    pub(super) fn part(
+        mut self,
+        api: &Api,
+        caller: &Caller<JobsWrite>,
+        owner: &str,
+        at: usize,
+    ) -> Result<NewJob, Problem> {
+        let more = self.source.is_some() || self.unique.is_some() || self.on.is_some();
+        if more || self.callback.is_some() || self.owner.is_some() {
+            let detail =
+                format!("`jobs[{at}]`: a part has `kind`, `params`, `priority`, `run_at` and `deadline`.");
+            return Err(Problem::from(&problem::BODY_INVALID).detail(detail));
+        }
+        self.owner = Some(owner.to_owned());
+        let mut part = self.read(api, caller)?.0;
+        // What the configuration has come after jobs of the kind comes after those that stand alone.
+        part.on = Vec::new();
+        Ok(part)
+    }
+
     /// The same for the same submission, however its JSON was written.
     fn fingerprint(&self) -> [u8; 32] {
         let mut parts = serde_json::json!([

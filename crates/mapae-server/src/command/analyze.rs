@@ -95,6 +95,7 @@ impl Analyze {
         log::start(&crate::config::Log { level: crate::config::Level::Error, ..config.log });
         let stop = signals::stop_token()?;
         let runtime = Runtime::open(&config, Migrate::Always).await?;
+        runtime.own_files().await?;
         let keeper = runtime.start_keeper(&config).map_err(WorkerError::from)?;
         let worker = runtime.start_worker(&config, stop.clone()).await?;
         let done = stop.run_until_cancelled(self.all(&config, &runtime)).await;

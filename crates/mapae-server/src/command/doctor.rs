@@ -9,6 +9,7 @@ use mapae::broker::contract::BrokerError;
 use mapae::broker::{self, BrokerPlan};
 use mapae::store::contract::Store;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::ai::Local;
 use crate::config::{Config, show_duration};
@@ -25,8 +26,9 @@ pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
     let mut findings = vec![ok("configuration", "right".to_owned()), timing(&config)];
     findings.push(kinds(&config));
     findings.push(needs(&config));
-    findings.extend(database(&config).await);
-    findings.push(files(&config).await);
+    let mut known = None;
+    findings.extend(database(&config, &mut known).await);
+    findings.push(files(&config, known).await);
     findings.extend(broker(&config).await);
     findings.push(models());
     let columns = [("CHECK", "check"), ("", "status"), ("FOUND", "found"), ("HELP", "help")];
@@ -88,7 +90,8 @@ fn off_ms(asked: u64, there: u64, answered: u64) -> u64 {
     asked.saturating_sub(there).max(there.saturating_sub(answered))
 }
 
-async fn database(config: &Config) -> Vec<Value> {
+/// `files` becomes the file store that the database knows, if it knows one.
+async fn database(config: &Config, files: &mut Option<Uuid>) -> Vec<Value> {
     if let Some(file) = missing_file(config.database.reveal()) {
         let found = format!("there is no {} yet", file.display());
         return vec![finding("database", "warning", found, "`mapae dev` and `mapae migrate` make it")];
@@ -98,6 +101,7 @@ async fn database(config: &Config) -> Vec<Value> {
         Err(error) => return vec![failed("database", error.into())],
     };
     let findings = database_findings(config, &*store).await;
+    *files = store.files().await.unwrap_or_default();
     store.close().await;
     findings
 }
@@ -162,12 +166,16 @@ async fn database_findings(config: &Config, store: &dyn Store) -> Vec<Value> {
     findings
 }
 
-async fn files(config: &Config) -> Value {
-    let checked = match Blobs::open(config.files.reveal()) {
-        Ok(blobs) => blobs.check().await,
-        Err(error) => Err(error),
+async fn files(config: &Config, known: Option<Uuid>) -> Value {
+    let checked = async {
+        let blobs = Blobs::open(config.files.reveal())?;
+        if let Some(known) = known {
+            blobs.expect(known);
+            blobs.verify().await?;
+        }
+        blobs.check().await
     };
-    match checked {
+    match checked.await {
         Ok(()) => ok("files", format!("{} keeps what it is given", config.files)),
         Err(error) => failed("files", error.into()),
     }

@@ -78,7 +78,7 @@ async fn figures_have_every_key_from_the_first_moment() {
     );
     let lanes: Vec<&str> =
         stats["lanes"].as_array().unwrap().iter().map(|lane| lane["lane"].as_str().unwrap()).collect();
-    assert_eq!(lanes, ["context.process", "document.analyze", "mail.send"]);
+    assert_eq!(lanes, ["batch", "context.process", "document.analyze", "mail.send"]);
     assert_eq!(stats["lanes"][0]["oldest_ready_seconds"], 0.0);
     assert_eq!(stats["broker"]["kind"], "embedded");
     assert!(stats["broker"]["depth"].is_null(), "what a broker cannot tell is null");

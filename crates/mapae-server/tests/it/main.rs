@@ -3,6 +3,7 @@
 // A test says what is wrong by panicking; clippy knows that only of functions marked as tests.
 #![allow(clippy::unwrap_used)]
 
+mod batches;
 mod binary;
 mod canary;
 mod config;

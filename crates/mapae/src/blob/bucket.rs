@@ -22,6 +22,7 @@ use object_store::{
 use tokio::io::AsyncWriteExt;
 use uuid::Uuid;
 
+use super::identity::{self, IDENTITY};
 use super::{Area, BlobError, BlobName, Listed, Meter, PutLimits, Reading, Stored};
 
 /// The size of a part, and of a read. Services ask for at least 5 MiB, and 10,000 parts at most.
@@ -196,6 +197,25 @@ impl Bucket {
             }
         }
         Ok(removed)
+    }
+
+    pub(super) async fn identity(&self) -> Result<Option<Vec<u8>>, BlobError> {
+        let path = self.prefix.clone().join(IDENTITY);
+        let head = match self.store.head(&path).await {
+            Ok(head) => head,
+            Err(error) => {
+                return match self.missing_or_broken(error).await {
+                    BlobError::Missing => Ok(None),
+                    error => Err(error),
+                };
+            }
+        };
+        let content = self.store.get_range(&path, 0..head.size.min(identity::BYTES_MAX)).await;
+        content.map(|content| Some(content.to_vec())).map_err(from_service)
+    }
+
+    pub(super) async fn put_identity(&self, content: Vec<u8>) -> Result<(), BlobError> {
+        self.put_small(&self.prefix.clone().join(IDENTITY), content).await
     }
 
     fn path(&self, name: &BlobName) -> Path {

@@ -4,6 +4,8 @@
 
 use std::io;
 
+use uuid::Uuid;
+
 /// Why a file could not be stored, read or removed: one variant for each thing a caller does differently.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
@@ -34,6 +36,17 @@ pub enum BlobError {
     /// The store refuses this process: permissions of the folder, or the keys of the bucket.
     #[error("the file store refuses access")]
     NotPermitted(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It is not the store that the database's jobs have their files in: another, or none at all yet.
+    #[error(
+        "this is not the file store that the jobs of the database have their files in: that is {known}, and this is {}",
+        .found.as_ref().map_or_else(|| "one without an identity".to_owned(), ToString::to_string)
+    )]
+    Foreign {
+        /// The store that the database knows.
+        known: Uuid,
+        /// This one; `None` where it holds no `identity`: a disk that is not mounted, a folder that is new.
+        found: Option<Uuid>,
+    },
     /// The store overwrites or loses what it was given, found by [`Blobs::check`](super::Blobs::check).
     #[error("the file store does not keep its word: {0}")]
     Unsound(&'static str),
@@ -54,6 +67,7 @@ impl BlobError {
             Self::Full(_) => "files-full",
             Self::ReadOnly(_) => "files-read-only",
             Self::NotPermitted(_) => "files-not-permitted",
+            Self::Foreign { .. } => "files-foreign",
             Self::Unsound(_) => "files-unsound",
             Self::Unavailable(_) => "files-unavailable",
         }
@@ -74,11 +88,19 @@ impl BlobError {
             Self::NotPermitted(_) => {
                 "give this process read and write access to the folder, or check the bucket's keys"
             }
+            Self::Foreign { .. } => {
+                "mount it, or give every process the same files.url; where the files were moved here, copy the file `identity` too"
+            }
             Self::Unsound(_) => {
                 "use a file store that supports conditional writes and keeps what it is given"
             }
             Self::Unavailable(_) => "try again later; `mapae doctor` tells what the file store answers",
         }
+    }
+
+    /// Whether waiting may help: a disk is mounted, a service comes back.
+    pub fn may_pass(&self) -> bool {
+        !matches!(self, Self::Address(_) | Self::Foreign { found: Some(_), .. })
     }
 
     /// What an error of the local disk means to a caller.

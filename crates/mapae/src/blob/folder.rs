@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! ROOT/unfinished/RANDOM     being written; a killed process leaves it, remove_unfinished takes it away
+//! ROOT/identity              which file store this is
 //! ROOT/originals/JOB         a hard link to it, made when all of it is on disk
 //! ROOT/results/JOB/EPOCH/FILE
 //! ```
@@ -12,7 +13,7 @@
 //! no collector could ever find them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -26,6 +27,7 @@ use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
 use uuid::Uuid;
 
+use super::identity::{self, IDENTITY};
 use super::{Area, BlobError, BlobName, Listed, Meter, PutLimits, Reading, Stored};
 use crate::fault::{self, Point};
 
@@ -137,6 +139,35 @@ impl Folder {
                 }
             }
             Ok(removed)
+        })
+        .await
+    }
+
+    pub(super) async fn identity(&self) -> Result<Option<Vec<u8>>, BlobError> {
+        let path = self.root.join(IDENTITY);
+        blocking(move || {
+            let file = match File::open(path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(BlobError::from_disk(error)),
+            };
+            let mut content = Vec::new();
+            file.take(identity::BYTES_MAX).read_to_end(&mut content).map_err(BlobError::from_disk)?;
+            Ok(Some(content))
+        })
+        .await
+    }
+
+    /// As a file is put: whole or not at all, and never over another.
+    pub(super) async fn put_identity(&self, content: Vec<u8>) -> Result<(), BlobError> {
+        let root = Arc::clone(&self.root);
+        blocking(move || {
+            let unfinished = Unfinished(root.join(UNFINISHED).join(Uuid::new_v4().to_string()));
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600);
+            let mut file = options.open(&unfinished.0).map_err(BlobError::from_disk)?;
+            file.write_all(&content).map_err(BlobError::from_disk)?;
+            publish(&file, unfinished, &root.join(IDENTITY), &root)
         })
         .await
     }

@@ -8,11 +8,15 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::blob::BlobName;
+use crate::job::State;
+use crate::job::batch::{BatchState, Member, PARTS_MAX, Part};
 use crate::job::lease::Lease;
-use crate::job::name::{BusinessKey, StageName};
-use crate::job::record::{Checkpoint, INLINE_BYTES_MAX, Job, Output, Progress};
+use crate::job::name::{BusinessKey, JobId, StageName};
+use crate::job::record::{Checkpoint, INLINE_BYTES_MAX, Job, NewJob, Output, Progress};
 use crate::job::retry::Failure;
 
 /// What a context writes through: the worker's side of it (`worker/journal.rs`), or a test's.
@@ -32,6 +36,15 @@ pub trait Journal: Send + Sync {
 
     /// No worker starts a job of this kind for so long. Best effort; `code` is for the log.
     async fn rest(&self, length: Duration, code: &str);
+
+    /// The job has these parts from now on, unless it has some already. Fenced.
+    async fn fan_out(&self, parts: Vec<NewJob>) -> Result<(), JournalError>;
+
+    /// How the job's batch stands; `None` where it has none.
+    async fn batch(&self) -> Result<Option<BatchState>, JournalError>;
+
+    /// The parts of the job after that number, in their order.
+    async fn members(&self, after: Option<u32>, max: usize) -> Result<Vec<Member>, JournalError>;
 
     /// The whole of a file that [`Journal::put`] wrote in this or an earlier attempt.
     async fn get(&self, output: &Output) -> Result<Vec<u8>, JournalError>;
@@ -79,6 +92,17 @@ pub enum Stopped {
     Draining = 3,
     /// Another may be running it already.
     LeaseLost = 4,
+}
+
+/// A part of a job that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gathered {
+    pub job: JobId,
+    pub state: State,
+    /// What it gave, where it succeeded and gave something.
+    pub output: Option<Value>,
+    /// Why it did not.
+    pub failure: Option<Failure>,
 }
 
 /// Handed to a handler for one attempt. Cheap to clone.
@@ -172,6 +196,72 @@ impl Context {
         let checkpoint = Checkpoint { stage: stage.into(), output, took: began.elapsed() };
         self.inner.journal.checkpoint(checkpoint).await?;
         Ok(made)
+    }
+
+    /// Does the job by parts, on whatever workers there are, and gives back how each has ended, in the order of `parts`.
+    ///
+    /// The first time the parts are made, at most [`PARTS_MAX`], and this is an error to be handed on with `?`: the
+    /// job then waits, without a slot and without using an attempt, and its handler is run again from the beginning
+    /// once all parts have ended, however they did. `parts` is not asked again. A job that is cancelled or fails
+    /// takes its parts along; their deadline is its own.
+    ///
+    /// # Errors
+    /// While they have not ended; what the store or the file store says.
+    pub async fn gather(&self, parts: impl FnOnce() -> Vec<Part> + Send) -> Result<Vec<Gathered>, Failure> {
+        let Some(batch) = self.parts_ended().await? else {
+            let parts = parts();
+            if parts.len() > PARTS_MAX {
+                let message = format!("A job has at most {PARTS_MAX} parts.");
+                return Err(Failure::terminal("parts-too-many", message));
+            }
+            let parts = parts.into_iter().map(|part| part.of(&self.inner.job)).collect();
+            self.inner.journal.fan_out(parts).await?;
+            return Err(Failure::awaiting());
+        };
+        let mut gathered = Vec::with_capacity(batch.parts as usize);
+        let mut after = None;
+        loop {
+            let members = self.inner.journal.members(after, PARTS_MAX).await?;
+            let Some(last) = members.last() else { return Ok(gathered) };
+            after = Some(last.number);
+            for member in members {
+                gathered.push(self.gathered(member).await?);
+            }
+        }
+    }
+
+    async fn gathered(&self, member: Member) -> Result<Gathered, Failure> {
+        let output = match member.output {
+            None | Some(Output::Inline(Value::Null)) => None,
+            Some(Output::Inline(value)) => Some(value),
+            Some(file) => {
+                let bytes = self.inner.journal.get(&file).await?;
+                let unreadable = |_| Failure::terminal("part-unreadable", "What a part gave is not JSON.");
+                Some(serde_json::from_slice(&bytes).map_err(unreadable)?)
+            }
+        };
+        // All have ended, and one that was redriven since is as good as not.
+        let Some(state) = member.state else { return Err(Failure::awaiting()) };
+        Ok(Gathered { job: member.job, state, output, failure: member.failure })
+    }
+
+    /// How the job's parts have ended, for handlers that do not want what they gave; `None` where it has none.
+    ///
+    /// # Errors
+    /// While they have not all ended: to be handed on, as by [`Context::gather`].
+    pub async fn parts_ended(&self) -> Result<Option<BatchState>, Failure> {
+        match self.inner.journal.batch().await? {
+            Some(batch) if !batch.sealed || batch.ended() < batch.parts => Err(Failure::awaiting()),
+            ended => Ok(ended),
+        }
+    }
+
+    /// The file of the job that this one is a part of, or comes after, opened for reading.
+    pub async fn source_of_parent(&self) -> Result<std::fs::File, Failure> {
+        let Some(parent) = self.inner.job.parent else {
+            return Err(Failure::terminal("source-none", "The job has no parent."));
+        };
+        Ok(self.inner.journal.open(BlobName::original(parent.0).as_str()).await?)
     }
 
     /// Stages done in earlier attempts, with how long each took.

@@ -23,6 +23,10 @@ pub enum EventKind {
     Throttled,
     /// Put off by its own handler, no attempt used.
     Snoozed,
+    /// Waits for the parts of its batch, no attempt used.
+    Awaiting,
+    /// All parts of its batch have ended, and it goes on.
+    BatchEnded,
     /// Handed back by a draining worker, no attempt used.
     Released,
     /// The worker of an attempt went away; another attempt will follow.
@@ -37,7 +41,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Accepted,
         Self::Claimed,
         Self::HandedOver,
@@ -45,6 +49,8 @@ impl EventKind {
         Self::Retrying,
         Self::Throttled,
         Self::Snoozed,
+        Self::Awaiting,
+        Self::BatchEnded,
         Self::Released,
         Self::Lost,
         Self::CancelRequested,
@@ -64,6 +70,8 @@ impl EventKind {
             Self::Retrying => "retrying",
             Self::Throttled => "throttled",
             Self::Snoozed => "snoozed",
+            Self::Awaiting => "awaiting",
+            Self::BatchEnded => "batch-ended",
             Self::Released => "released",
             Self::Lost => "lost",
             Self::CancelRequested => "cancel-requested",
@@ -143,11 +151,27 @@ pub struct Position {
     /// The transaction that wrote the event (0 where the store writes one at a time).
     pub transaction: u64,
     pub number: u64,
+    /// When what stands here was written, by the database's clock; 0 where that is not known. A database restored from
+    /// a backup gives places out again: what stands there then is younger than this.
+    pub at: i64,
+}
+
+impl Position {
+    /// How much younger than a reader has seen may be what stands before its place: an event of a transaction that
+    /// was long in committing, in microseconds.
+    const LATE_MAX: i64 = 10_000_000;
+
+    /// Whether this place was given out by a database that was restored from a backup since, judged by when the last
+    /// event that stands here or before was written.
+    pub fn is_of_another_life(&self, last_at: i64) -> bool {
+        self.at > 0 && last_at > self.at.saturating_add(Self::LATE_MAX)
+    }
 }
 
 impl std::fmt::Display for Position {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.transaction, self.number)
+        write!(f, "{}-{}", self.transaction, self.number)?;
+        if self.at > 0 { write!(f, "-{}", self.at) } else { Ok(()) }
     }
 }
 
@@ -155,8 +179,14 @@ impl std::str::FromStr for Position {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let (transaction, number) = text.split_once('-').ok_or(())?;
-        Ok(Self { transaction: transaction.parse().map_err(drop)?, number: number.parse().map_err(drop)? })
+        let (transaction, rest) = text.split_once('-').ok_or(())?;
+        // Without its time: given out by a program of before.
+        let (number, at) = rest.split_once('-').unwrap_or((rest, "0"));
+        Ok(Self {
+            transaction: transaction.parse().map_err(drop)?,
+            number: number.parse().map_err(drop)?,
+            at: at.parse().map_err(drop)?,
+        })
     }
 }
 
@@ -173,8 +203,13 @@ mod tests {
 
     #[test]
     fn a_position_is_written_and_read() {
-        let position = Position { transaction: 7, number: 12 };
-        assert_eq!(position.to_string().parse(), Ok(position));
-        assert!("7".parse::<Position>().is_err());
+        for at in [0, 1_767_225_600_000_000] {
+            let position = Position { transaction: 7, number: 12, at };
+            assert_eq!(position.to_string().parse(), Ok(position));
+        }
+        assert_eq!("7-12".parse(), Ok(Position { transaction: 7, number: 12, at: 0 }));
+        for wrong in ["7", "7-", "7-12-", "7-12-x", "7-12-1-1"] {
+            assert!(wrong.parse::<Position>().is_err(), "{wrong}");
+        }
     }
 }

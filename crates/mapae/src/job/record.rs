@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::State;
+use super::batch::AWAITED;
 use super::event::EventKind;
 use super::follow::Follow;
 use super::lease::Holder;
@@ -192,10 +193,16 @@ impl Job {
         Lane { kind: self.kind.clone(), class: self.priority.class() }
     }
 
+    /// It waits for the parts of its batch.
+    pub fn is_awaiting(&self) -> bool {
+        self.state == State::Pending && self.due_at >= AWAITED
+    }
+
     /// What `pending` looks like to people; the other states are called what they are.
     pub fn phase(&self, now: Timestamp) -> &'static str {
         match self.state {
             State::Pending if self.due_at <= now => "ready",
+            State::Pending if self.is_awaiting() => "awaiting",
             State::Pending if self.attempt == 0 => "scheduled",
             State::Pending => "backoff",
             other => other.as_str(),

@@ -24,6 +24,11 @@ pub struct Failure {
     /// When the handler itself wants to go on; with this it is no failure at all.
     #[serde(skip)]
     pub snooze: Option<Duration>,
+    /// The handler waits for the parts of its job; with this it is no failure at all. Set by
+    /// [`Context::gather`](crate::handler::Context::gather) and by nothing else: a job without parts is never woken.
+    #[serde(skip)]
+    #[doc(hidden)]
+    pub awaits: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,7 +69,7 @@ impl Failure {
         // Control characters serve no reader, and a store may refuse one of them (U+0000).
         let plain = |text: String, most: usize| text.chars().filter(|c| !c.is_control()).take(most).collect();
         let (code, message) = (plain(code.into(), Self::CODE_MAX), plain(message.into(), Self::MESSAGE_MAX));
-        Self { code, class, message, attempt: 0, retry_after: None, snooze: None }
+        Self { code, class, message, attempt: 0, retry_after: None, snooze: None, awaits: false }
     }
 
     pub fn retryable(code: impl Into<String>, message: impl Into<String>) -> Self {
@@ -119,6 +124,12 @@ impl Failure {
     /// time after [`SNOOZES_MAX`] snoozes.
     pub fn snooze(wait: Duration) -> Self {
         Self { snooze: Some(wait), ..Self::overslept() }
+    }
+
+    /// The job goes on once all of its parts have ended. Only of one that has parts.
+    pub(crate) fn awaiting() -> Self {
+        let message = "The job waits for its parts.";
+        Self { awaits: true, ..Self::new(FailureClass::Retryable, "parts-awaited", message) }
     }
 
     /// A snooze that was one too many.
@@ -210,6 +221,8 @@ pub enum Verdict {
     Stale {
         failure: Failure,
     },
+    /// Until all parts of the job's batch have ended, with the attempt given back.
+    Await,
     /// Back to pending at once with the attempt given back: the worker is draining.
     HandBack,
 }
@@ -222,7 +235,7 @@ impl Verdict {
             | Self::Throttle { failure, .. }
             | Self::Fail { failure }
             | Self::Stale { failure } => Some(failure),
-            Self::Succeed | Self::Snooze { .. } | Self::HandBack => None,
+            Self::Succeed | Self::Snooze { .. } | Self::Await | Self::HandBack => None,
         }
     }
 }
@@ -235,6 +248,9 @@ pub(crate) fn jitter() -> f64 {
 /// What follows from a failure. `draining` tells a job stopped for the worker's sake from one that
 /// was cancelled for its own.
 pub fn verdict(failure: Failure, backoff: &Backoff, attempt: u32, draining: bool, jitter: f64) -> Verdict {
+    if failure.awaits {
+        return Verdict::Await;
+    }
     if let Some(delay) = failure.snooze {
         return Verdict::Snooze { delay };
     }

@@ -61,6 +61,7 @@ fn situations() -> Vec<(&'static str, Life)> {
             "put off",
             Life { attempt: 1, settled_by: Some(MINE), ..Life::accepted(NOW + seconds(60), 3, None) },
         ),
+        ("waiting for its batch", Life::accepted(NOW + batch::AWAIT, 3, None)),
         ("overdue", Life::accepted(NOW, 3, Some(NOW))),
         ("running", running(1, 9, false)),
         ("running its last attempt", running(3, 9, false)),
@@ -99,6 +100,7 @@ fn steps() -> Vec<(&'static str, Step)> {
         ("retry", settle(MINE, Verdict::Retry { failure: failure(), delay })),
         ("throttle", settle(MINE, Verdict::Throttle { failure: failure(), delay })),
         ("snooze", settle(MINE, Verdict::Snooze { delay })),
+        ("wait for its batch", settle(MINE, Verdict::Await)),
         ("fail", settle(MINE, Verdict::Fail { failure: failure() })),
         ("find gone", settle(MINE, Verdict::Stale { failure: failure() })),
         ("hand back", settle(MINE, Verdict::HandBack)),
@@ -114,6 +116,7 @@ fn steps() -> Vec<(&'static str, Step)> {
         ("vacate another", Step::Vacate { name: "v".into(), incarnation: Uuid::from_u128(2) }),
         ("expire", Step::Expire),
         ("abandon", Step::Abandon),
+        ("wake", Step::Wake),
         ("cancel", Step::Cancel),
         ("delete", Step::Delete),
         ("redrive", Step::Redrive),
@@ -326,6 +329,8 @@ fn step_of(which: u8, token: u8, time: u64) -> Step {
         17 => Step::Cancel,
         18 => Step::Delete,
         19 => Step::Lend { token, until: delay },
+        21 => settle(Verdict::Await),
+        22 => Step::Wake,
         _ => Step::Redrive,
     }
 }
@@ -337,7 +342,7 @@ proptest! {
     fn no_sequence_of_steps_breaks_the_laws(
         attempts_max in 1..4_u32,
         deadline in prop::option::of(0..20_u64),
-        walk in prop::collection::vec((0..21_u8, 0..4_u8, 0..4_u64), 0..60),
+        walk in prop::collection::vec((0..24_u8, 0..4_u8, 0..4_u64), 0..60),
     ) {
         let mut now = NOW;
         let mut life = Life::accepted(NOW, attempts_max, deadline.map(|after| NOW + seconds(after)));
@@ -356,7 +361,8 @@ proptest! {
             // Only a claim counts an attempt; only putting off and handing back returns one.
             let started = effects.contains(&Effect::Event(EventKind::Claimed));
             claims += u32::from(started);
-            let returned = [EventKind::Throttled, EventKind::Snoozed, EventKind::Released];
+            let returned =
+                [EventKind::Throttled, EventKind::Snoozed, EventKind::Awaiting, EventKind::Released];
             given_back += u32::from(returned.iter().any(|kind| effects.contains(&Effect::Event(*kind))));
             if step == Step::Redrive {
                 (claims, given_back, ends, results) = (0, 0, 0, 0);

@@ -2,7 +2,8 @@
 //!
 //! One trait for each side that stands before a store: [`Run`] is the worker's, [`Remote`] that of work that
 //! others do, [`Keep`], [`Tell`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
-//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own. A store is all ten.
+//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own. [`Batches`] is that of jobs
+//! that wait for others. A store is all eleven.
 //!
 //! | rule | |
 //! |---|---|
@@ -16,6 +17,7 @@
 //! An error of [`StoreError::Unavailable`] on a write means *unknown*, not *failed*: asked again by key
 //! or token the store says which.
 
+mod batch;
 mod control;
 mod gate;
 mod keep;
@@ -30,10 +32,12 @@ mod view;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
+pub use self::batch::Batches;
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
-pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, Reaped, RingPlan, Rung};
+pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung};
 pub use self::record::{KindPlan, Records};
 pub use self::remote::{Awaited, Puller, Remote};
 pub use self::run::{
@@ -57,7 +61,20 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Where jobs live.
 #[async_trait]
 pub trait Store:
-    Run + Remote + Keep + Tell + Tidy + Schedules + Records + View + Control + Gates + Send + Sync + 'static
+    Run
+    + Remote
+    + Keep
+    + Tell
+    + Tidy
+    + Schedules
+    + Batches
+    + Records
+    + View
+    + Control
+    + Gates
+    + Send
+    + Sync
+    + 'static
 {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;
@@ -70,6 +87,19 @@ pub trait Store:
 
     /// The schema found and the one this program knows, without changing anything.
     async fn schema(&self) -> Result<Schema, StoreError>;
+
+    /// The file store that the files of the jobs are in; `None` while none is known.
+    async fn files(&self) -> Result<Option<Uuid>, StoreError>;
+
+    /// The files of the jobs are in the file store `id`, unless one was known before; answers which it is. Of many
+    /// at once, all get the same answer.
+    async fn adopt_files(&self, id: Uuid) -> Result<Uuid, StoreError>;
+
+    /// How many jobs the claims of this handle have failed since it was last asked, because their rows could not be
+    /// read: nobody else hears of them.
+    fn take_unreadable(&self) -> u64 {
+        0
+    }
 
     /// Whether keepers can see that a worker is gone. Where they cannot, behind a pooler that shares the server's
     /// sessions, the lease alone tells.

@@ -6,6 +6,7 @@
 //!
 //! Not for work that matters, and not for much of it: what the others find by an index is scanned here.
 
+mod batch;
 mod control;
 mod follow;
 mod gate;
@@ -85,7 +86,15 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 9, known: 9 })
+        Ok(Schema { found: 10, known: 10 })
+    }
+
+    async fn files(&self) -> Result<Option<Uuid>, StoreError> {
+        Ok(self.tables().files)
+    }
+
+    async fn adopt_files(&self, id: Uuid) -> Result<Uuid, StoreError> {
+        Ok(*self.tables().files.get_or_insert(id))
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {
@@ -117,6 +126,11 @@ struct Tables {
     /// Clients that lease over HTTP, by owner and name.
     pullers: BTreeMap<(Option<Owner>, String), WorkerRow>,
     garbage: Vec<Garbage>,
+    /// By their parents.
+    batches: BTreeMap<JobId, batch::Batch>,
+    part_of: HashMap<JobId, JobId>,
+    /// The file store.
+    files: Option<Uuid>,
     keys: Vec<([u8; 32], KeyRecord)>,
     events_told: u64,
     limits: Arc<Limits>,
@@ -264,9 +278,10 @@ impl Tables {
                     | EventKind::Stale => row.failure.as_ref().map(|failure| failure.code.clone()),
                     _ => None,
                 },
-                position: Position { transaction: 0, number: self.events_told },
+                position: Position { transaction: 0, number: self.events_told, at: now.micros() },
             });
         }
+        self.noted(id);
         self.follow(id, &before);
         Ok(effects)
     }
@@ -311,7 +326,7 @@ fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
             | Verdict::Fail { failure }
             | Verdict::Stale { failure } => Some(failure.clone()),
             Verdict::Snooze { .. } => (after.state() == State::Failed).then(Failure::overslept),
-            Verdict::Succeed | Verdict::HandBack => None,
+            Verdict::Succeed | Verdict::Await | Verdict::HandBack => None,
         },
         (Step::Claim { .. } | Step::Reap { .. } | Step::Expire, Status::Ended(End::Failed)) => {
             let spent = before.state() == State::Running && before.attempt >= before.attempts_max;

@@ -9,6 +9,7 @@
 mod absence;
 mod adopt;
 mod ask;
+mod batch;
 mod claim;
 mod control;
 mod end;
@@ -30,15 +31,17 @@ mod tell;
 mod tidy;
 mod unique;
 mod view;
+mod window;
 
 use std::str::FromStr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions, PgRow};
 use sqlx::{Connection, Executor, PgConnection, Row};
+use uuid::Uuid;
 
 pub use self::adopt::{AdoptError, Adoption, AdoptionPlan};
 
@@ -78,6 +81,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (7, include_str!("../../migrations/postgres/0007_records.sql")),
     (8, include_str!("../../migrations/postgres/0008_rests.sql")),
     (9, include_str!("../../migrations/postgres/0009_offered.sql")),
+    (10, include_str!("../../migrations/postgres/0010_batches.sql")),
 ];
 
 /// Most rows that one statement claims or rings; it stands in them as a number, so that their plans know it.
@@ -110,6 +114,8 @@ pub struct Postgres {
     outbox: bool,
     absences: Arc<Mutex<Absences>>,
     limits: Arc<RwLock<Arc<Limits>>>,
+    /// Jobs failed at their claim since somebody asked, because their rows could not be read.
+    unreadable: Arc<AtomicU64>,
     accepts: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     /// Apart, because a key may be held by a transaction that is still open.
     keyed: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
@@ -186,6 +192,7 @@ impl Postgres {
             outbox,
             absences: Arc::default(),
             limits: Arc::default(),
+            unreadable: Arc::default(),
         })
     }
 
@@ -279,6 +286,22 @@ impl Store for Postgres {
     async fn schema(&self) -> Result<Schema, StoreError> {
         let mut connection = self.pool.acquire().await?;
         found(&mut connection).await
+    }
+
+    async fn files(&self) -> Result<Option<Uuid>, StoreError> {
+        let row = sqlx::query("select id from mapae.file_store").maybe(&self.pool).await?;
+        Ok(row.map(|row| row.try_get("id")).transpose()?)
+    }
+
+    async fn adopt_files(&self, id: Uuid) -> Result<Uuid, StoreError> {
+        // Two statements: one that waited for another's insert would not see it.
+        let query = sqlx::query("insert into mapae.file_store (id) values ($1) on conflict do nothing");
+        query.bind(id).done(&self.pool).await?;
+        Ok(sqlx::query("select id from mapae.file_store").one(&self.pool).await?.try_get("id")?)
+    }
+
+    fn take_unreadable(&self) -> u64 {
+        self.unreadable.swap(0, Ordering::Relaxed)
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {

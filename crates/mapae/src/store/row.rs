@@ -94,6 +94,25 @@ macro_rules! job_row {
 }
 pub(super) use job_row;
 
+/// Reads a part of a batch off a row of either database, given its job and how that ended.
+macro_rules! member_row {
+    ($row:expr, $job:expr, $state:expr) => {{
+        use crate::store::row::{count, unreadable};
+        let row = $row;
+        let output: Option<serde_json::Value> = row.try_get("output")?;
+        let failure: Option<serde_json::Value> = row.try_get("failure")?;
+        let bad = |_| unreadable("what a part gave cannot be read");
+        Ok(crate::job::batch::Member {
+            number: count(row.try_get("number")?)?,
+            job: $job,
+            state: $state,
+            output: output.map(serde_json::from_value).transpose().map_err(bad)?,
+            failure: failure.map(serde_json::from_value).transpose().map_err(bad)?,
+        })
+    }};
+}
+pub(super) use member_row;
+
 /// Reads a delivery off a row of either database: the columns are named alike in both.
 macro_rules! delivery_row {
     ($row:expr, $token:expr) => {{

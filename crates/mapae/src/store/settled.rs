@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::contract::{SettleError, Settlement};
 use super::row::as_micros;
 use crate::job::State;
+use crate::job::batch::AWAIT_US;
 use crate::job::retry::{Failure, Verdict};
 
 /// What the statements call it.
@@ -19,6 +20,7 @@ pub(super) fn verdict_name(verdict: &Verdict) -> &'static str {
         Verdict::Snooze { .. } => "snooze",
         Verdict::Fail { .. } => "fail",
         Verdict::Stale { .. } => "stale",
+        Verdict::Await => "await",
         Verdict::HandBack => "hand-back",
     }
 }
@@ -29,6 +31,7 @@ pub(super) fn delay(verdict: &Verdict) -> i64 {
         Verdict::Retry { delay, .. } | Verdict::Throttle { delay, .. } | Verdict::Snooze { delay } => {
             as_micros(*delay)
         }
+        Verdict::Await => AWAIT_US,
         _ => 0,
     }
 }
@@ -42,7 +45,7 @@ pub(super) fn failure(verdict: &Verdict) -> Option<Value> {
         | Verdict::Stale { failure } => Some(json!(failure)),
         // Only for a snooze that is one too many.
         Verdict::Snooze { .. } => Some(json!(Failure::overslept())),
-        Verdict::Succeed | Verdict::HandBack => None,
+        Verdict::Succeed | Verdict::Await | Verdict::HandBack => None,
     }
 }
 

@@ -8,6 +8,7 @@
 //! The files are those of `postgres`, function by function, to be read side by side. Lists are bound as
 //! one JSON array and read by `json_each`, ids in it as hexadecimal: what `unnest` is there.
 
+mod batch;
 mod claim;
 mod control;
 mod follow;
@@ -26,10 +27,12 @@ mod tell;
 mod tidy;
 mod unique;
 mod view;
+mod window;
 mod writer;
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -76,6 +79,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (7, include_str!("../../migrations/sqlite/0007_records.sql")),
     (8, include_str!("../../migrations/sqlite/0008_rests.sql")),
     (9, include_str!("../../migrations/sqlite/0009_offered.sql")),
+    (10, include_str!("../../migrations/sqlite/0010_batches.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
@@ -110,6 +114,8 @@ pub struct Sqlite {
     outbox: bool,
     limits: Arc<RwLock<Arc<Limits>>>,
     settles: Arc<Batcher<Settlement, Result<State, SettleError>>>,
+    /// Jobs failed at their claim since somebody asked, because their rows could not be read.
+    unreadable: Arc<AtomicU64>,
 }
 
 impl Sqlite {
@@ -146,6 +152,7 @@ impl Sqlite {
                 let writer = settling.clone();
                 Box::pin(async move { settle::settle_all(&writer, batch).await })
             })),
+            unreadable: Arc::default(),
         })
     }
 
@@ -265,6 +272,24 @@ impl Store for Sqlite {
         }
         let mut connection = readers.acquire().await?;
         found(&mut connection).await
+    }
+
+    async fn files(&self) -> Result<Option<Uuid>, StoreError> {
+        let row = self.row(sqlx::query("select id from file_store")).await?;
+        Ok(row.map(|row| row.try_get("id")).transpose()?)
+    }
+
+    async fn adopt_files(&self, id: Uuid) -> Result<Uuid, StoreError> {
+        self.write(async move |tx| {
+            let query = sqlx::query("insert into file_store (one, id) values (1, $1) on conflict do nothing");
+            tx.run(query.bind(id)).await?;
+            Ok(one(tx.row(sqlx::query("select id from file_store")).await?)?.try_get("id")?)
+        })
+        .await
+    }
+
+    fn take_unreadable(&self) -> u64 {
+        self.unreadable.swap(0, Ordering::Relaxed)
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {

@@ -11,12 +11,13 @@ use tracing::{info, warn};
 use crate::blob::{BlobError, BlobName, Blobs, PutLimits};
 use crate::fault::{self, Point};
 use crate::handler::{Journal, JournalError};
+use crate::job::batch::{BatchState, Member};
 use crate::job::lease::Lease;
 use crate::job::limit::Gate;
 use crate::job::name::{BusinessKey, Kind};
-use crate::job::record::{Checkpoint, Output, Progress};
+use crate::job::record::{Checkpoint, NewJob, Output, Progress};
 use crate::metrics::Metrics;
-use crate::store::contract::{SettleError, Store};
+use crate::store::contract::{Scope, SettleError, Store};
 
 /// Progress is written at most this often for each job.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -139,6 +140,37 @@ impl Journal for JobJournal {
                 Err(JournalError::Unavailable)
             }
         }
+    }
+
+    async fn fan_out(&self, parts: Vec<NewJob>) -> Result<(), JournalError> {
+        let shared = &self.shared;
+        for attempt in 1.. {
+            // Unknown: asked again, the parts are the same, or there are some.
+            match shared.store.fan_out(&shared.lease, parts.clone()).await {
+                Ok(_) => break,
+                Err(SettleError::LeaseLost(_)) => return Err(JournalError::LeaseLost),
+                Err(SettleError::Store(error)) if error.is_transient() && attempt < TRIES => {
+                    tokio::time::sleep(Duration::from_millis(200 << attempt)).await;
+                }
+                Err(SettleError::Store(error)) => {
+                    warn!(job_id = %shared.lease.job, code = error.code(), "the parts of a job could not be written");
+                    return Err(JournalError::Unavailable);
+                }
+            }
+        }
+        info!(job_id = %shared.lease.job, kind = %shared.kind, parts = parts.len(), "the job is done by parts");
+        Ok(())
+    }
+
+    async fn batch(&self) -> Result<Option<BatchState>, JournalError> {
+        let shared = &self.shared;
+        shared.store.batch(&Scope::All, shared.lease.job).await.map_err(|_| JournalError::Unavailable)
+    }
+
+    async fn members(&self, after: Option<u32>, max: usize) -> Result<Vec<Member>, JournalError> {
+        let shared = &self.shared;
+        let members = shared.store.members(&Scope::All, shared.lease.job, after, max).await;
+        members.map_err(|_| JournalError::Unavailable)
     }
 
     async fn rest(&self, length: Duration, code: &str) {

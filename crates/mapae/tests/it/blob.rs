@@ -1,5 +1,9 @@
 //! Stored files: one suite over every place, then what only a folder or only a bucket can do.
 
+#[cfg(feature = "test-s3")]
+mod s3;
+mod suite;
+
 use std::future::Future;
 use std::io::{self, Read};
 use std::path::Path;
@@ -15,172 +19,6 @@ use crate::child::in_a_child;
 
 const GENEROUS: PutLimits = PutLimits { bytes_max: 1 << 40 };
 const MIB: usize = 1024 * 1024;
-
-mod suite {
-    use super::*;
-
-    pub(super) async fn what_is_put_comes_back_with_its_size_and_hash(blobs: &Blobs, size: usize) {
-        let (content, name) = (content(size), original());
-        let stored = blobs.put(&name, body(&content), GENEROUS).await.unwrap();
-        let expected = Stored { bytes: size as u64, sha256: Sha256::digest(&content).into() };
-        assert_eq!(stored, expected);
-
-        let reading = blobs.get(&name).await.unwrap();
-        assert_eq!(reading.bytes, size as u64);
-        let chunks: Vec<Bytes> = reading.body.try_collect().await.unwrap();
-        assert!(chunks.concat() == content, "the content of {size} bytes came back changed");
-        let mut local = Vec::new();
-        blobs.open_local(&name).await.unwrap().read_to_end(&mut local).unwrap();
-        assert!(local == content, "the local file of {size} bytes is another one");
-    }
-
-    pub(super) async fn a_body_over_the_limit_leaves_nothing(blobs: &Blobs, size: usize) {
-        let name = original();
-        let limits = PutLimits { bytes_max: size as u64 - 1 };
-        let refused = blobs.put(&name, body(&content(size)), limits).await;
-        assert!(matches!(refused, Err(BlobError::TooLarge { bytes_max }) if bytes_max == size as u64 - 1));
-        leaves_nothing(blobs, &name).await;
-        // The limit itself is allowed.
-        let limits = PutLimits { bytes_max: size as u64 };
-        blobs.put(&name, body(&content(size)), limits).await.unwrap();
-    }
-
-    pub(super) async fn a_body_that_is_cut_off_leaves_nothing(blobs: &Blobs, size: usize) {
-        let name = original();
-        let cut = stream::iter([Err(io::Error::from(io::ErrorKind::ConnectionReset))]);
-        let refused = blobs.put(&name, body(&content(size)).chain(cut), GENEROUS).await;
-        assert!(matches!(refused, Err(BlobError::BodyCut(_))), "{refused:?}");
-        leaves_nothing(blobs, &name).await;
-    }
-
-    pub(super) async fn a_second_put_is_refused_and_changes_nothing(blobs: &Blobs, size: usize) {
-        let name = original();
-        let first = content(size);
-        blobs.put(&name, body(&first), GENEROUS).await.unwrap();
-        let second = blobs.put(&name, body(b"another"), GENEROUS).await;
-        assert!(matches!(second, Err(BlobError::AlreadyThere)), "{second:?}");
-        assert!(read(blobs, &name).await == first, "the first file was changed");
-        nothing_unfinished(blobs).await;
-    }
-
-    pub(super) async fn of_many_puts_at_once_one_wins_and_its_content_stays(blobs: &Blobs, size: usize) {
-        let name = original();
-        // All bodies end at the same moment, when every put has passed the look whether the name is free.
-        let gate = std::sync::Arc::new(tokio::sync::Barrier::new(8));
-        let puts = (0..8u8).map(|writer| {
-            let (blobs, name, gate) = (blobs.clone(), name.clone(), gate.clone());
-            tokio::spawn(async move {
-                let content = vec![writer; size];
-                let together = stream::once(async move {
-                    gate.wait().await;
-                    Ok(Bytes::from(content))
-                });
-                blobs.put(&name, together, GENEROUS).await
-            })
-        });
-        let answers: Vec<_> = stream::iter(puts).buffered(8).map(Result::unwrap).collect().await;
-        let winners: Vec<u8> = (0u8..).zip(&answers).filter(|(_, a)| a.is_ok()).map(|(w, _)| w).collect();
-        assert_eq!(winners.len(), 1, "{answers:?}");
-        let losers = answers.iter().filter(|answer| matches!(answer, Err(BlobError::AlreadyThere)));
-        assert_eq!(losers.count(), 7, "{answers:?}");
-        assert!(read(blobs, &name).await == vec![winners[0]; size], "the content is not the winner's");
-        nothing_unfinished(blobs).await;
-    }
-
-    pub(super) async fn a_put_that_is_dropped_half_way_leaves_nothing(blobs: &Blobs, size: usize) {
-        let name = original();
-        let (started, begun) = tokio::sync::oneshot::channel();
-        let never = stream::once(async move {
-            started.send(()).unwrap();
-            std::future::pending().await
-        });
-        let put = {
-            let (blobs, name, content) = (blobs.clone(), name.clone(), content(size));
-            tokio::spawn(async move { blobs.put(&name, body(&content).chain(never), GENEROUS).await })
-        };
-        begun.await.unwrap();
-        put.abort();
-        assert!(put.await.unwrap_err().is_cancelled());
-        leaves_nothing(blobs, &name).await;
-    }
-
-    pub(super) async fn a_missing_file_is_an_error_of_its_own(blobs: &Blobs) {
-        let name = BlobName::result(Uuid::new_v4(), 3, "document.json").unwrap();
-        assert!(matches!(blobs.get(&name).await.map(drop), Err(BlobError::Missing)));
-        assert!(matches!(blobs.open_local(&name).await.map(drop), Err(BlobError::Missing)));
-    }
-
-    pub(super) async fn deleting_twice_is_deleting_once(blobs: &Blobs) {
-        let job = Uuid::new_v4();
-        let names = [
-            BlobName::original(job),
-            result(job, 1, "a.json"),
-            result(job, 1, "b.json"),
-            result(job, 2, "a.json"),
-        ];
-        for name in &names {
-            blobs.put(name, body(b"x"), GENEROUS).await.unwrap();
-        }
-        for gone in 0..names.len() {
-            blobs.delete(&names[gone]).await.unwrap();
-            blobs.delete(&names[gone]).await.unwrap();
-            for (at, name) in names.iter().enumerate() {
-                assert_eq!(
-                    blobs.get(name).await.is_ok(),
-                    at > gone,
-                    "{name} after {} was deleted",
-                    names[gone]
-                );
-            }
-        }
-        // A name is free again once its file is deleted.
-        blobs.put(&names[1], body(b"y"), GENEROUS).await.unwrap();
-        assert_eq!(read(blobs, &names[1]).await, b"y");
-    }
-
-    pub(super) async fn the_list_tells_the_files_of_an_area_by_age(blobs: &Blobs) {
-        let job = Uuid::new_v4();
-        let (upload, output) = (BlobName::original(job), result(job, 7, "tables.json"));
-        blobs.put(&upload, body(b"12345"), GENEROUS).await.unwrap();
-        blobs.put(&output, body(b"123"), GENEROUS).await.unwrap();
-
-        let found = |area, before| {
-            let listed = blobs.list(area, before).try_collect::<Vec<_>>();
-            async move {
-                let mut of_job: Vec<_> =
-                    listed.await.unwrap().into_iter().filter(|one| one.name.job() == job).collect();
-                of_job.sort_by(|a, b| a.name.cmp(&b.name));
-                of_job.into_iter().map(|one| (one.name, one.bytes)).collect::<Vec<_>>()
-            }
-        };
-        assert_eq!(found(Area::Originals, soon()).await, [(upload, 5)]);
-        assert_eq!(found(Area::Results, soon()).await, [(output, 3)]);
-        let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
-        assert_eq!(found(Area::Originals, an_hour_ago).await, []);
-        assert_eq!(found(Area::Results, an_hour_ago).await, []);
-    }
-
-    pub(super) async fn the_check_passes_and_leaves_nothing(blobs: &Blobs) {
-        let count = |blobs: &Blobs| blobs.list(Area::Originals, soon()).count();
-        let before = count(blobs).await;
-        blobs.check().await.unwrap();
-        assert_eq!(count(blobs).await, before);
-        nothing_unfinished(blobs).await;
-    }
-
-    async fn leaves_nothing(blobs: &Blobs, name: &BlobName) {
-        assert!(matches!(blobs.get(name).await.map(drop), Err(BlobError::Missing)));
-        let mut listed = blobs.list(Area::Originals, soon());
-        while let Some(one) = listed.try_next().await.unwrap() {
-            assert_ne!(&one.name, name);
-        }
-        nothing_unfinished(blobs).await;
-    }
-
-    async fn nothing_unfinished(blobs: &Blobs) {
-        assert_eq!(blobs.remove_unfinished(soon()).await.unwrap(), 0, "an unfinished file was left");
-    }
-}
 
 /// A folder for each test, so that none sees another's files.
 async fn in_a_folder<F: Future<Output = ()>>(test: impl FnOnce(Blobs) -> F) {
@@ -254,6 +92,34 @@ async fn a_folder_lists_by_area_and_age() {
 #[tokio::test]
 async fn a_folder_passes_its_check() {
     in_a_folder(async |blobs| suite::the_check_passes_and_leaves_nothing(&blobs).await).await;
+}
+
+#[tokio::test]
+async fn a_folder_has_one_identity_whoever_asks() {
+    in_a_folder(async |blobs| suite::all_who_ask_for_its_identity_get_the_same(&blobs).await).await;
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_the_right_one_misses_no_file() {
+    in_a_folder(async |blobs| suite::a_file_is_not_missing_because_another_store_has_it_not(&blobs).await)
+        .await;
+}
+
+#[tokio::test]
+async fn a_copied_folder_is_the_same_store_and_an_empty_one_is_none() {
+    let (folder, moved, empty) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let id = open(folder.path()).identify().await.unwrap();
+    std::fs::copy(folder.path().join("identity"), moved.path().join("identity")).unwrap();
+    let verify = async |folder: &Path| {
+        let blobs = open(folder);
+        blobs.expect(id);
+        blobs.verify().await
+    };
+    verify(moved.path()).await.unwrap();
+    let refused = verify(empty.path()).await.unwrap_err();
+    assert!(matches!(refused, BlobError::Foreign { known, found: None } if known == id), "{refused:?}");
+    assert!(refused.may_pass(), "it may be mounted yet");
 }
 
 #[tokio::test]
@@ -457,126 +323,6 @@ fn a_name_that_we_did_not_make_is_refused() {
     ];
     for text in refused {
         assert!(BlobName::parse(&text).is_err(), "{text:?} was taken for a name");
-    }
-}
-
-#[cfg(feature = "test-s3")]
-mod s3 {
-    //! Against the server that `cargo xtask test --s3` starts. A prefix for each test.
-
-    use super::*;
-
-    /// The first size that goes up in parts, and one with a rest.
-    const LARGE: [usize; 2] = [8 * MIB, 17 * MIB + 3];
-
-    fn bucket() -> String {
-        std::env::var("MAPAE_TEST_S3").expect("MAPAE_TEST_S3 is not set: run `cargo xtask test --s3`")
-    }
-
-    fn fresh() -> Blobs {
-        Blobs::open(&format!("{}/{}", bucket(), Uuid::new_v4())).unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_bucket_returns_what_was_put_with_its_size_and_hash() {
-        for size in [0, 1, 8 * MIB - 1, LARGE[0], LARGE[1]] {
-            suite::what_is_put_comes_back_with_its_size_and_hash(&fresh(), size).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_bucket_keeps_nothing_of_a_body_over_the_limit() {
-        for size in [1, LARGE[0], LARGE[1]] {
-            suite::a_body_over_the_limit_leaves_nothing(&fresh(), size).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_bucket_keeps_nothing_of_a_body_that_is_cut_off() {
-        for size in [0, LARGE[0], LARGE[1]] {
-            suite::a_body_that_is_cut_off_leaves_nothing(&fresh(), size).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_body_that_is_cut_off_leaves_no_parts_in_the_service_either() {
-        // A bucket that no other test uses, seen from the server's disk: parts are in no listing.
-        let data = std::env::var("MAPAE_TEST_S3_DATA").expect("MAPAE_TEST_S3_DATA is not set");
-        let own = Path::new(&data).join("mapae-parts");
-        std::fs::create_dir(&own).unwrap();
-        let blobs = Blobs::open("s3://mapae-parts").unwrap();
-        suite::a_body_that_is_cut_off_leaves_nothing(&blobs, LARGE[1]).await;
-        assert_eq!(files_below(&own), 0);
-        // And the count sees what there is.
-        blobs.put(&original(), body(b"x"), GENEROUS).await.unwrap();
-        assert_eq!(files_below(&own), 1);
-    }
-
-    fn files_below(folder: &Path) -> usize {
-        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        entries.map(|path| if path.is_dir() { files_below(&path) } else { 1 }).sum()
-    }
-
-    #[tokio::test]
-    async fn a_bucket_refuses_a_second_file_of_the_same_name() {
-        for size in [1000, LARGE[1]] {
-            suite::a_second_put_is_refused_and_changes_nothing(&fresh(), size).await;
-        }
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn a_bucket_lets_one_of_many_puts_win() {
-        for _ in 0..5 {
-            suite::of_many_puts_at_once_one_wins_and_its_content_stays(&fresh(), 1000).await;
-        }
-        suite::of_many_puts_at_once_one_wins_and_its_content_stays(&fresh(), LARGE[0]).await;
-    }
-
-    #[tokio::test]
-    async fn a_bucket_keeps_nothing_of_a_put_that_is_dropped() {
-        for size in [1000, LARGE[1]] {
-            suite::a_put_that_is_dropped_half_way_leaves_nothing(&fresh(), size).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_bucket_tells_a_missing_file_from_other_errors() {
-        suite::a_missing_file_is_an_error_of_its_own(&fresh()).await;
-        let no_bucket = Blobs::open("s3://no-such-bucket/prefix").unwrap();
-        let error = no_bucket.get(&original()).await.map(drop);
-        assert!(matches!(error, Err(BlobError::Unavailable(_))), "{error:?}");
-    }
-
-    #[tokio::test]
-    async fn a_bucket_deletes_once_however_often_it_is_asked() {
-        suite::deleting_twice_is_deleting_once(&fresh()).await;
-    }
-
-    #[tokio::test]
-    async fn a_bucket_lists_by_area_and_age() {
-        suite::the_list_tells_the_files_of_an_area_by_age(&fresh()).await;
-        // Without a prefix too, where the names begin at the bucket's root.
-        suite::the_list_tells_the_files_of_an_area_by_age(&Blobs::open(&bucket()).unwrap()).await;
-    }
-
-    #[tokio::test]
-    async fn a_bucket_passes_its_check() {
-        suite::the_check_passes_and_leaves_nothing(&fresh()).await;
-    }
-
-    #[test]
-    fn a_large_upload_to_a_bucket_takes_little_memory() {
-        in_a_child("env", "blob::s3::a_large_upload_to_a_bucket_takes_little_memory", async || {
-            passes_256_mib_in_less_than_64(&fresh()).await;
-        });
-    }
-
-    #[test]
-    fn a_bucket_refuses_a_wrong_key() {
-        in_a_child("env AWS_SECRET_ACCESS_KEY=wrong", "blob::s3::a_bucket_refuses_a_wrong_key", async || {
-            let refused = fresh().check().await;
-            assert!(matches!(refused, Err(BlobError::NotPermitted(_))), "{refused:?}");
-        });
     }
 }
 

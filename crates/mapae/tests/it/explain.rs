@@ -4,8 +4,11 @@
 //! The server itself tells the plan of each statement as it was run, with what it touched (auto_explain, as
 //! notices). Plans are generic ones: those that are kept for statements prepared once.
 
+pub(crate) mod calls;
+
 use std::time::Duration;
 
+use mapae::job::batch::WAITING;
 use mapae::job::event::EventKind;
 use mapae::job::follow::{Follow, Next};
 use mapae::job::lease::{Holder, Lease, Token};
@@ -43,241 +46,6 @@ fn job() -> NewJob {
 
 fn lane() -> Lane {
     job().lane()
-}
-
-async fn accepted(store: &dyn Store) -> JobId {
-    store.accept(job()).await.unwrap().id
-}
-
-async fn claimed(store: &dyn Store, holder: &Holder, id: JobId) -> Holding {
-    match store.claim(holder, &[(id, owner())], LONG).await.unwrap().pop() {
-        Some(Claim::Run(holding)) => *holding,
-        other => panic!("not claimed: {other:?}"),
-    }
-}
-
-/// Calls everything once, so that every statement has been run.
-pub(crate) async fn everything(store: &dyn Store) {
-    let id = accepted(store).await;
-    let mut keyed = job();
-    keyed.idempotency = Some((IdempotencyKey::new("k").unwrap(), [0; 32]));
-    store.accept(keyed.clone()).await.unwrap();
-    assert!(store.submission(&owner(), &IdempotencyKey::new("k").unwrap()).await.unwrap().is_some());
-    store.accept(NewJob { id: JobId::new(), ..keyed }).await.unwrap();
-    let join = Join { name: "w".into(), strict: true, kinds: vec![job().kind], slots: 4 };
-    let mut member = store.join(&join).await.unwrap();
-    let holder = member.holder().clone();
-    let plan = RingPlan { window: 1_010, least: 0, again: LONG, rescan: Some(Vec::new()), max: 10 };
-    let rung = store.ring(&plan).await.unwrap();
-    let pointers: Vec<_> = rung.iter().map(|rung| (rung.job, rung.hint)).collect();
-    store.rung(&pointers, LONG).await.unwrap();
-    store.windows(1_000).await.unwrap();
-    store.rung_ago(&[(lane(), 10)], LONG).await.unwrap();
-    store.next_due(LONG).await.unwrap();
-    let holding = claimed(store, &holder, id).await;
-    store.claim(&holder, &[(JobId::new(), owner())], LONG).await.unwrap();
-    store.claim_rung(&holder, &[LaneQuota { lane: lane(), max: 4 }], 4, LONG).await.unwrap();
-    member.beat(&[(id, holding.lease.token)], LONG, &WorkerReport::default()).await.unwrap();
-    store.progress(&holding.lease, &Progress { stage: "s".into(), done: 1, of: 2 }).await.unwrap();
-    let output = Output::Inline(json!(1));
-    let checkpoint = Checkpoint { stage: "s".into(), output: output.clone(), took: LONG };
-    store.checkpoint(&holding.lease, &checkpoint).await.unwrap();
-    store.checkpoints(id).await.unwrap();
-    let key = BusinessKey::new("7").unwrap();
-    store.correlate(&holding.lease, &key).await.unwrap();
-    store.awaited(&job().kind, Some(&key), false, 10).await.unwrap();
-    store.awaited(&job().kind, None, true, 10).await.unwrap();
-    store.renew(&[(id, holding.lease.token)], LONG).await.unwrap();
-    store.offer(&Scope::All, &[lane()], 10).await.unwrap();
-    store.offer(&Scope::Owner(owner()), &[lane()], 10).await.unwrap();
-    let name = ClientName::new("c").unwrap();
-    store.pulls(&Puller { name, owner: None, kinds: vec![job().kind], max: 1 }).await.unwrap();
-    store.lend(&holding.lease, LONG).await.unwrap();
-    let settlement = Settlement { lease: holding.lease, verdict: Verdict::Succeed, output: Some(output) };
-    store.settle(settlement.clone()).await.unwrap();
-    store.settle(settlement.clone()).await.unwrap();
-    let stolen = Lease { token: Token::random(), ..settlement.lease.clone() };
-    store.progress(&stolen, &Progress { stage: "s".into(), done: 1, of: 2 }).await.unwrap_err();
-    store.settle(Settlement { lease: stolen, ..settlement }).await.unwrap_err();
-    let failed = accepted(store).await;
-    let lease = claimed(store, &holder, failed).await.lease;
-    let verdict = Verdict::Fail { failure: Failure::terminal("damaged", "The file is damaged.") };
-    store.settle(Settlement { lease, verdict, output: None }).await.unwrap();
-    store.assign(&Scope::All, failed, Some(&Assignee::new("ops").unwrap())).await.unwrap();
-    store.redrive(&Scope::All, failed).await.unwrap();
-    let cancelled = accepted(store).await;
-    store.cancel(&Scope::All, cancelled).await.unwrap();
-    store.cancel(&Scope::All, cancelled).await.unwrap_err();
-    store.delete(&Scope::All, cancelled).await.unwrap();
-    store.redrive(&Scope::All, cancelled).await.unwrap_err();
-    store.reap(10).await.unwrap();
-    store.expire(10).await.unwrap();
-    store.unsent(10).await.unwrap();
-    store.sent(&[(id, 1)]).await.unwrap();
-    store.prune(&Retention::default(), 10).await.unwrap();
-    store.garbage(10).await.unwrap();
-    store.swept(&[Garbage { file: "f".into(), since: Default::default() }]).await.unwrap();
-    store.referenced(&[format!("results/{id}/1/a.json")]).await.unwrap();
-    store.pause(&lane()).await.unwrap();
-    store.resume(&lane()).await.unwrap();
-    store.paused().await.unwrap();
-    store.workers().await.unwrap();
-    store.stats().await.unwrap();
-    store.last_position().await.unwrap();
-    let found = store.job(&Scope::All, id).await.unwrap().unwrap();
-    store.ahead(&found, 10).await.unwrap();
-    store.output(&Scope::All, id).await.unwrap();
-    for scope in [Scope::All, Scope::Owner(owner())] {
-        for job in [None, Some(id)] {
-            store.events(&scope, &EventFilter { job, ..EventFilter::default() }, 9).await.unwrap();
-        }
-        for after in [None, Some(id)] {
-            let page = Page { after, limit: 9 };
-            store.jobs(&scope, &JobFilter::default(), &page).await.unwrap();
-            for state in State::ALL {
-                let filter = JobFilter { state: Some(state), ..JobFilter::default() };
-                store.jobs(&scope, &filter, &page).await.unwrap();
-            }
-            let kind = Some(Kind::new("test.rare").unwrap());
-            for state in [None, Some(State::Pending), Some(State::Succeeded), Some(State::Failed)] {
-                for text in [None, Some("nowhere".into())] {
-                    let filter = JobFilter { state, kind: kind.clone(), text };
-                    store.jobs(&scope, &filter, &page).await.unwrap();
-                }
-            }
-        }
-    }
-    plans(store).await;
-    tells(store).await;
-    let known = KindPlan {
-        kind: job().kind,
-        retry: job().retry,
-        singular: false,
-        on: Vec::new(),
-        writes: Default::default(),
-    };
-    store.describe(&[known]).await.unwrap();
-    let key = NewKey { id: "k".into(), hash: [0; 32], owner: None, scopes: vec![], lifetime: None };
-    store.add_key(key).await.unwrap();
-    store.key(&[0; 32]).await.unwrap().unwrap();
-    store.keys().await.unwrap();
-    assert!(store.revoke_key("k").await.unwrap());
-    limited(store, &holder).await;
-    member.leave().await.unwrap();
-}
-
-/// What is asked only where something is limited.
-async fn limited(store: &dyn Store, holder: &Holder) {
-    let mut limits = Limits::default();
-    let rate = Some(Rate::new(1_000_000, Duration::from_secs(1)));
-    let limit = Limit { concurrent: Some(1_000_000), rate };
-    limits.resource("ai", limit);
-    limits.need(job().kind, [("ai", 1)].into_iter().collect());
-    store.limit(limits.clone());
-    store.shut(&Gate::Resource("other".into()), LONG).await.unwrap();
-    let lanes = [LaneQuota { lane: lane(), max: 4 }];
-    let plan = RingPlan { window: 2_000, least: 0, again: LONG, rescan: None, max: 10 };
-    for _ in 0..8 {
-        accepted(store).await;
-    }
-    store.ring(&plan).await.unwrap();
-    let claimed = store.claim_lanes(holder, &lanes, 4, LONG, &[]).await.unwrap();
-    assert!(!claimed.holdings.is_empty());
-    let pointed = accepted(store).await;
-    claimed_again(store, holder, pointed).await;
-    limits.kind(job().kind, limit, limit);
-    store.limit(limits);
-    let claimed = store.claim_lanes(holder, &lanes, 4, LONG, &[]).await.unwrap();
-    assert!(!claimed.holdings.is_empty());
-    accepted(store).await;
-    store.ring(&plan).await.unwrap();
-    store.gates(Some(&owner())).await.unwrap();
-}
-
-async fn claimed_again(store: &dyn Store, holder: &Holder, id: JobId) {
-    let unknown = (JobId::new(), owner());
-    let answers = store.claim(holder, &[(id, owner()), unknown], LONG).await.unwrap();
-    assert!(matches!(answers[0], Claim::Run(_)), "{answers:?}");
-}
-
-/// Uniqueness, what comes after a job, and schedules.
-async fn plans(store: &dyn Store) {
-    let unique = UniqueRule::by_params().of(&job(), None);
-    let next = Next {
-        kind: job().kind,
-        params: json!({}),
-        priority: job().priority,
-        retry: job().retry,
-        delay: LONG,
-        on: Vec::new(),
-    };
-    let then = Next { on: vec![Follow { after: End::Failed, next: next.clone() }], ..next };
-    let on = vec![Follow { after: End::Cancelled, next: then }];
-    let sole = || NewJob { unique: unique.clone(), on: on.clone(), ..job() };
-    let first = store.accept(sole()).await.unwrap().id;
-    let idempotency = Some((IdempotencyKey::new("sole").unwrap(), [0; 32]));
-    assert!(store.accept(NewJob { idempotency, ..sole() }).await.unwrap().duplicate);
-    store.cancel(&Scope::All, first).await.unwrap();
-    assert!(store.followed(&Scope::All, first).await.unwrap()[0].made.is_some());
-    assert!(!store.accept(sole()).await.unwrap().duplicate);
-
-    let name = ScheduleName::new("hourly").unwrap();
-    let (at, row) = (store.now().await.unwrap(), job());
-    let schedule = Schedule {
-        name: name.clone(),
-        owner: row.owner,
-        kind: row.kind,
-        cron: "0 * * * *".into(),
-        zone: "UTC".into(),
-        missed: Missed::One,
-        next_at: Some(at),
-        last: None,
-        paused: false,
-    };
-    store.define(&[schedule]).await.unwrap();
-    assert!(store.tick(&name, at, Some(at + LONG), &[(at, job())]).await.unwrap());
-    store.schedules().await.unwrap();
-    store.pause_schedule(&name).await.unwrap();
-    store.resume_schedule(&name, None).await.unwrap();
-}
-
-/// Telling the outside, with more before one receiver than is handed out.
-async fn tells(store: &dyn Store) {
-    let receiver = |name: &str, kinds: &[&str]| Receiver {
-        name: name.into(),
-        events: vec![EventKind::Accepted],
-        kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
-    };
-    let to = [receiver("a", &[]), receiver("b", &["test.*"])];
-    let callback = Callback { url: "https://a.example/x".into(), events: vec![EventKind::Cancelled] };
-    let called = store.accept(NewJob { callback: Some(callback), ..job() }).await.unwrap().id;
-    store.cancel(&Scope::All, called).await.unwrap();
-    for _ in 0..3 {
-        store.spread(&to, 10).await.unwrap();
-    }
-    assert!(store.lines("", 10).await.unwrap().len() >= 2);
-    let taken = store.take("a", 5, LONG).await.unwrap();
-    let (code, mut answers) = ("receiver-silent".to_owned(), Vec::new());
-    for (delivery, answer) in taken.iter().zip([
-        Answer::Taken,
-        Answer::Later { wait: LONG, code: code.clone() },
-        Answer::Dead { code: code.clone() },
-        Answer::Dead { code },
-    ]) {
-        answers.push(Told { id: delivery.id, token: delivery.token, answer });
-    }
-    assert_eq!(answers.len(), 4);
-    store.told(&answers).await.unwrap();
-    for scope in [Scope::All, Scope::Owner(owner())] {
-        for before in [None, Some(1_000_000)] {
-            store.undelivered(&scope, None, before, 10).await.unwrap();
-            store.undelivered(&scope, Some("a"), before, 10).await.unwrap();
-        }
-    }
-    assert_eq!(store.resend(&Scope::All, &[answers[2].id]).await.unwrap().len(), 1);
-    assert_eq!(store.forgo(&Scope::All, &[answers[3].id]).await.unwrap().len(), 1);
-    store.replay("c", &[(called, 1)]).await.unwrap();
-    store.queues(1_000).await.unwrap();
 }
 
 /// A million jobs: most have ended, 100,000 wait unrung, of a thousand owners, 1,000 are rung, 500 run, every
@@ -364,6 +132,8 @@ async fn fill(connection: &mut PgConnection) {
         "alter table mapae.follows set unlogged",
         "alter table mapae.callbacks set unlogged",
         "alter table mapae.deliveries set unlogged",
+        "alter table mapae.members set unlogged",
+        "alter table mapae.batches set unlogged",
         "alter table mapae.jobs set unlogged",
     ] {
         connection.execute(statement).await.unwrap();
@@ -473,7 +243,7 @@ async fn explain_every_statement() {
     explain(&mut connection, name).await;
 
     let store = Postgres::open(&url, true).await.unwrap();
-    everything(&store).await;
+    calls::everything(&store).await;
     let mut transaction = PgConnection::connect(&url).await.unwrap();
     let mut transaction = transaction.begin().await.unwrap();
     store.accept_in(&mut transaction, job()).await.unwrap();

@@ -8,15 +8,16 @@ use mapae::broker::{self, BrokerPlan};
 use mapae::job::State;
 use mapae::job::event::{Event, EventKind, Position};
 use mapae::job::lease::Holder;
-use mapae::job::name::{JobId, Kind};
-use mapae::job::record::{Callback, NewJob};
+use mapae::job::name::{JobId, Kind, Owner};
+use mapae::job::record::{Callback, FirstRing, NewJob};
 use mapae::job::retry::Backoff;
 use mapae::job::timestamp::Timestamp;
 use mapae::keeper::tell::{LinePlan, NotTaken, TellPlan};
 use mapae::keeper::{self, EventSink, KeeperPlan};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Claim, Control, Delivery, EventFilter, Receiver, Retention, RingPlan, Scope, Store, Tidy, View,
+    Claim, Control, Delivery, EventFilter, LaneQuota, Receiver, Retention, RingPlan, Run, Scope, Store, Tidy,
+    View,
 };
 use mapae::store::memory::Memory;
 use serde_json::{Value, json};
@@ -143,7 +144,7 @@ async fn events_of_another_server_are_told_before_those_of_the_one_they_were_res
     let all = [old[0], old[1], young];
     soon("all are told", async || (jobs(Position::default()).await == all).then_some(())).await;
     // Whoever had read the old server's events is told everything again, rather than nothing for long.
-    let read = Position { transaction: there.0.unsigned_abs(), number: 2 };
+    let read = Position { transaction: there.0.unsigned_abs(), number: 2, at: 0 };
     assert_eq!(jobs(read).await, all);
     // Nothing is left to do, and what has been told stays where it is.
     let last = store.events(&Scope::All, &EventFilter::default(), 100).await.unwrap();
@@ -328,5 +329,25 @@ async fn events_are_put_into_a_stream_each_job_in_order() {
     assert_eq!(told, kinds);
     keeper.stop().await;
     let _: i64 = redis::cmd("DEL").arg(&key).query_async(&mut connection).await.unwrap();
+    site.close().await;
+}
+
+#[tokio::test]
+async fn who_had_a_backlog_before_the_process_was_started_comes_behind_it() {
+    let (memory, mut site) = in_memory();
+    let new = |owner: &str| NewJob::new(Owner::new(owner).unwrap(), Kind::new("k").unwrap(), Value::Null);
+    // Dealt out by a process that is no more.
+    for turn in 1..=3 {
+        let rung = Some(FirstRing { turn, again: Duration::from_secs(60) });
+        memory.accept(NewJob { rung, ..new("many") }).await.unwrap();
+    }
+    site.keep();
+    soon("the keeper has looked", async || (!site.window.is_empty()).then_some(())).await;
+    let many = site.accept.accept(new("many")).await.unwrap().id;
+    let few = site.accept.accept(new("few")).await.unwrap().id;
+    let quota = [LaneQuota { lane: new("few").lane(), max: 9 }];
+    let held = memory.claim_rung(&Holder::new("w"), &quota, 9, Duration::from_secs(60)).await.unwrap();
+    let order: Vec<JobId> = held.into_iter().map(|held| held.job.id).collect();
+    assert_eq!((order.len(), order.last()), (5, Some(&many)), "{few} is before it: {order:?}");
     site.close().await;
 }

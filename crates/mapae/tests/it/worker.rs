@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use mapae::blob::BlobName;
 use mapae::broker::{self, BrokerPlan};
-use mapae::handler::{Context, Handlers};
+use mapae::handler::{Context, Gathered, Handlers};
 use mapae::job::State;
+use mapae::job::batch::Part;
+use mapae::job::name::Kind;
 use mapae::job::record::{NewJob, Output, Source};
 use mapae::job::resource::Amounts;
 use mapae::job::retry::{Failure, FailureClass};
@@ -64,6 +66,76 @@ async fn jobs_that_end_in_one_breath_make_room_for_one_claim() {
 
         // As few as there can be, and some leave for what the worker does beside.
         assert!(claims.len() <= JOBS / SLOTS + 3, "{} claims in {}", claims.len(), database.name);
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_done_by_parts_waits_without_a_slot_and_puts_them_together_in_order() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let mut handlers = Handlers::default();
+        handlers.add_fn("page", |page: u64, ctx: Context| async move {
+            if page == 3 {
+                return Err(Failure::terminal("blank", "The page is blank."));
+            }
+            assert_eq!(ctx.job().retry.attempts, 7, "as the whole has it");
+            Ok(format!("page {page}"))
+        });
+        handlers.add_fn("document", |pages: u64, ctx: Context| async move {
+            let kind = Kind::new("page").unwrap();
+            let parts =
+                ctx.gather(|| (0..pages).map(|page| Part::new(kind.clone(), json!(page))).collect()).await?;
+            let told = |part: Gathered| part.output.unwrap_or_else(|| json!(part.failure.unwrap().code));
+            Ok(parts.into_iter().map(told).collect::<Vec<Value>>())
+        });
+        // One slot: a parent that kept it would wait for ever.
+        let worker = site.worker(handlers, |plan| plan.slots = 1).await;
+        let id = site.submit("document", json!(5), |job| job.retry.attempts = 7).await;
+        let job = site.ended(id).await;
+        assert_eq!((job.state, job.attempt, &job.failure), (State::Succeeded, 1, &None), "{}", database.name);
+        let whole = json!(["page 0", "page 1", "page 2", "blank", "page 4"]);
+        assert_eq!(site.store().output(&Scope::All, id).await.unwrap(), Some(Output::Inline(whole)));
+        assert_eq!(
+            site.story(id).await,
+            ["accepted", "claimed", "awaiting", "batch-ended", "claimed", "succeeded"]
+        );
+        let empty = site.submit("document", json!(0), |_| {}).await;
+        assert_eq!(site.ended(empty).await.state, State::Succeeded, "no parts are soon done");
+        worker.drain().await;
+        site.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_of_a_job_that_is_cancelled_are_stopped() {
+    for database in databases().await {
+        let site = Site::new(&database).await;
+        let mut handlers = Handlers::default();
+        handlers.add_fn("slow", |(): (), ctx: Context| async move {
+            ctx.stopped().await;
+            ctx.check()
+        });
+        handlers.add_fn("whole", |(): (), ctx: Context| async move {
+            let kind = Kind::new("slow").unwrap();
+            ctx.gather(|| vec![Part::new(kind, Value::Null); 4]).await.map(drop)
+        });
+        // Two parts run, and two wait.
+        let worker = site.worker(handlers, |plan| plan.slots = 2).await;
+        let id = site.submit("whole", Value::Null, |_| {}).await;
+        let members = || site.store().members(&Scope::All, id, None, 10);
+        let parts = soon("two parts run", async || {
+            let parts: Vec<_> = members().await.unwrap().into_iter().map(|part| part.job).collect();
+            let states = futures_util::future::join_all(parts.iter().map(|part| site.job(*part))).await;
+            let running = states.iter().filter(|job| job.state == State::Running).count();
+            (running == 2).then_some(parts)
+        });
+        let parts = parts.await;
+        assert_eq!(site.store().cancel(&Scope::All, id).await.unwrap(), State::Cancelled);
+        for part in parts {
+            assert_eq!(site.ended(part).await.state, State::Cancelled, "{}", database.name);
+        }
         worker.drain().await;
         site.close().await;
     }

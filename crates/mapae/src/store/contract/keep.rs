@@ -33,6 +33,14 @@ pub trait Keep {
     /// What waits in each lane that has rung jobs, counted up to `cap`.
     async fn windows(&self, cap: usize) -> Result<Vec<LaneWindow>, StoreError>;
 
+    /// Where a lane has more than twice `window` rung jobs, those that come last, beyond the window, are not rung any
+    /// more: they wait to be rung as ones that never were. At most `max`; answers how many. A pointer to one that
+    /// is with the broker all the same is worth no less.
+    async fn withdraw(&self, window: usize, max: usize) -> Result<usize, StoreError>;
+
+    /// The last turn of each owner in each lane where it has rung jobs, at most `max`.
+    async fn turns(&self, max: usize) -> Result<Vec<OwnerTurn>, StoreError>;
+
     /// For each lane, in order, how long ago the oldest of the `count` pointers that were rung last was rung, of
     /// those to jobs that still wait; zero where none waits. `age` is that of [`Keep::rung`].
     async fn rung_ago(&self, lanes: &[(Lane, usize)], age: Duration) -> Result<Vec<Duration>, StoreError>;
@@ -83,6 +91,14 @@ pub struct LaneWindow {
     pub lane: Lane,
     pub waiting: usize,
     /// The lowest turn that waits.
+    pub turn: u64,
+}
+
+/// How far an owner's rung jobs reach in a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerTurn {
+    pub lane: Lane,
+    pub owner: Owner,
     pub turn: u64,
 }
 

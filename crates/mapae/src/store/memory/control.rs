@@ -151,7 +151,7 @@ impl Tables {
             attempt: 0,
             worker: None,
             code: None,
-            position: Position { transaction: 0, number: self.events_told },
+            position: Position { transaction: 0, number: self.events_told, at: now.micros() },
         });
         let row = Row {
             new,

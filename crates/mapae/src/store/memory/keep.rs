@@ -11,7 +11,9 @@ use crate::job::event::Event;
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::{State, Status, Step};
-use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, Reaped, RingPlan, Rung, StoreError};
+use crate::store::contract::{
+    DOUBLINGS_MAX, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung, StoreError,
+};
 
 #[async_trait]
 impl Keep for Memory {
@@ -38,6 +40,36 @@ impl Keep for Memory {
             turn: turns.into_iter().min().unwrap_or_default(),
         };
         Ok(windows.into_iter().map(window).collect())
+    }
+
+    async fn withdraw(&self, window: usize, max: usize) -> Result<usize, StoreError> {
+        let mut tables = self.tables();
+        let mut offered: BTreeMap<Lane, Vec<(u64, JobId)>> = BTreeMap::new();
+        for row in tables.jobs.values().filter(|row| row.hint().is_some_and(|hint| hint > 0)) {
+            offered.entry(row.new.lane()).or_default().push((row.turn, row.new.id));
+        }
+        let mut beyond = Vec::new();
+        for rows in offered.values_mut().filter(|rows| rows.len() > 2 * window) {
+            rows.sort_unstable();
+            beyond.extend(rows.iter().skip(window).rev().map(|(_, id)| *id));
+        }
+        beyond.truncate(max);
+        for id in &beyond {
+            let row = tables.jobs.get_mut(id).expect("it was offered under the same lock");
+            row.life.status = Status::Pending { hint: 0, ring_at: row.life.due_at };
+            row.turn = 0;
+        }
+        Ok(beyond.len())
+    }
+
+    async fn turns(&self, max: usize) -> Result<Vec<OwnerTurn>, StoreError> {
+        let mut last: BTreeMap<(Lane, Owner), u64> = BTreeMap::new();
+        for row in self.tables().jobs.values().filter(|row| row.hint().is_some_and(|hint| hint > 0)) {
+            let turn = last.entry((row.new.lane(), row.new.owner.clone())).or_default();
+            *turn = row.turn.max(*turn);
+        }
+        let turn = |((lane, owner), turn)| OwnerTurn { lane, owner, turn };
+        Ok(last.into_iter().take(max).map(turn).collect())
     }
 
     async fn rung_ago(&self, lanes: &[(Lane, usize)], age: Duration) -> Result<Vec<Duration>, StoreError> {

@@ -47,10 +47,15 @@ impl Tables {
             let unsent = |event: &Event| event.job == id && !self.sent.contains(&(id, event.sequence));
             // Where they are told is known as long as there is something to tell.
             let to_tell = row.new.callback.is_some() && self.events.iter().any(unsent);
-            if pruned.buried + pruned.expired == max || to_tell || !(past || row.life.delete_asked) {
+            if pruned.buried + pruned.expired == max
+                || to_tell
+                || self.is_awaited(id)
+                || !(past || row.life.delete_asked)
+            {
                 continue;
             }
             let row = self.jobs.remove(&id).expect("it was just looked at");
+            self.batches.remove(&id);
             self.discard(row.files().map(str::to_owned).collect::<Vec<_>>());
             let sent = &self.sent;
             self.events.retain(|event| event.job != id || !sent.contains(&(id, event.sequence)));

@@ -45,8 +45,11 @@ impl View for Memory {
         max: usize,
     ) -> Result<Vec<Event>, StoreError> {
         let tables = self.tables();
+        let last = tables.events.iter().rfind(|event| event.position.number <= filter.after.number);
+        let lost = last.is_some_and(|last| filter.after.is_of_another_life(last.at.micros()));
+        let after = if lost { 0 } else { filter.after.number };
         let wanted = |event: &&Event| {
-            event.position > filter.after
+            event.position.number > after
                 && filter.job.is_none_or(|job| job == event.job)
                 && tables.row(scope, event.job).is_some()
         };
@@ -54,7 +57,8 @@ impl View for Memory {
     }
 
     async fn last_position(&self) -> Result<Position, StoreError> {
-        Ok(Position { transaction: 0, number: self.tables().events_told })
+        let tables = self.tables();
+        Ok(Position { transaction: 0, number: tables.events_told, at: tables.now().micros() })
     }
 
     async fn ahead(&self, job: &Job, max: usize) -> Result<usize, StoreError> {

@@ -1,6 +1,7 @@
 //! Claims (T3): which of these pointers, or of what waits in these lanes, may run, and why the others may not.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sqlx::postgres::PgRow;
@@ -196,7 +197,9 @@ impl Postgres {
                     };
                     error!(job_id = %lease.job, said = error.said(), "a job's row cannot be read; the job has failed");
                     let verdict = Verdict::Fail { failure: Failure::unreadable() };
-                    let _ = self.settles.ask(Settlement { lease, verdict, output: None }).await?;
+                    if self.settles.ask(Settlement { lease, verdict, output: None }).await?.is_ok() {
+                        self.unreadable.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             }
         }

@@ -10,7 +10,9 @@ use super::ask::Ask;
 use super::view::{event, event_columns};
 use crate::job::event::Event;
 use crate::job::name::{JobId, Lane};
-use crate::store::contract::{DOUBLINGS_MAX, Keep, LaneWindow, Reaped, RingPlan, Rung, StoreError};
+use crate::store::contract::{
+    DOUBLINGS_MAX, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung, StoreError,
+};
 use crate::store::row::{as_micros, big, lane, unreadable};
 
 #[async_trait]
@@ -76,6 +78,14 @@ impl Keep for Postgres {
                 })
             })
             .collect()
+    }
+
+    async fn withdraw(&self, window: usize, max: usize) -> Result<usize, StoreError> {
+        self.withdraw_beyond(window, max).await
+    }
+
+    async fn turns(&self, max: usize) -> Result<Vec<OwnerTurn>, StoreError> {
+        self.turns_of_owners(max).await
     }
 
     async fn rung_ago(&self, lanes: &[(Lane, usize)], age: Duration) -> Result<Vec<Duration>, StoreError> {

@@ -53,7 +53,7 @@ pub(super) async fn settle_on(
                         when g.verdict = 'retry' and j.attempt >= j.attempts_max then 'failed'
                         when g.verdict = 'throttle' and j.throttled >= $7 then 'failed'
                         when g.verdict = 'snooze' and j.snoozed >= $10 then 'failed'
-                        when g.verdict <> 'hand-back'
+                        when g.verdict not in ('hand-back', 'await')
                              and j.deadline <= now() + g.delay * interval '1 microsecond' then 'failed'
                         else 'pending' end as next
               from given g
@@ -97,6 +97,7 @@ pub(super) async fn settle_on(
                         when verdict = 'retry' then 'retrying'
                         when verdict = 'throttle' then 'throttled'
                         when verdict = 'snooze' then 'snoozed'
+                        when verdict = 'await' then 'awaiting'
                         else 'released' end,
                    now(), attempt, worker, case when state <> 'cancelled' then code end, not $9
               from settled

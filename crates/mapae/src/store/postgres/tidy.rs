@@ -32,6 +32,8 @@ impl Tidy for Postgres {
                    -- Where they are told is known as long as there is something to tell.
                    and not exists (select from mapae.callbacks c join mapae.events e on e.job = c.job and not e.sent
                                     where c.job = jobs.id)
+                   -- Its batch waits for what it gave.
+                   and not exists (select from mapae.jobs p where p.id = jobs.batch and p.finished_at is null)
                  limit $1
                    for update skip locked
             ), files as (

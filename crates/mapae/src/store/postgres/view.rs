@@ -42,6 +42,7 @@ pub(super) fn event(row: &PgRow) -> Result<Event, StoreError> {
         position: Position {
             transaction: big(row.try_get("transaction")?)?,
             number: big(row.try_get("number")?)?,
+            at: row.try_get("at")?,
         },
     })
 }
@@ -146,13 +147,14 @@ impl View for Postgres {
         // left for later. Within a job the sequence decides, for the writer that came second in a job
         // may have begun first: such a predecessor beyond the page is brought along. `offset 0` keeps that
         // a look for each event of the page: a plan that does not know the page's length reads all events.
+        let after = self.place(filter.after).await?;
         let mut query = QueryBuilder::new(concat!(
             "with page as (select ",
             event_columns!(),
             " from mapae.events e join mapae.jobs j on j.id = e.job and not j.delete_asked
               where (e.transaction, e.number) > (",
         ));
-        push_position(&mut query, filter.after);
+        push_position(&mut query, after);
         query.push(")");
         match filter.job {
             // One job's events are numbered without a gap under its row's lock: none can come before.
@@ -173,7 +175,7 @@ impl View for Postgres {
                                   where e.job = p.job and e.sequence < p.sequence offset 0) e
               where (e.transaction, e.number) > (",
         ));
-        push_position(&mut query, filter.after);
+        push_position(&mut query, after);
         query.push(")) select * from page union select * from early order by transaction, number");
         let rows = query.build().rows(&self.views).await?;
         let events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
@@ -181,12 +183,17 @@ impl View for Postgres {
     }
 
     async fn last_position(&self) -> Result<Position, StoreError> {
-        let row = sqlx::query("select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin")
-            .one(&self.views)
-            .await?;
+        let row = sqlx::query(
+            "
+            select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as xmin,
+                   (extract(epoch from clock_timestamp()) * 1000000)::bigint as at
+            ",
+        )
+        .one(&self.views)
+        .await?;
         // All that is readable now was written by transactions before this one.
         let transaction = big(row.try_get("xmin")?)?.saturating_sub(1);
-        Ok(Position { transaction, number: i64::MAX.unsigned_abs() })
+        Ok(Position { transaction, number: i64::MAX.unsigned_abs(), at: row.try_get("at")? })
     }
 
     async fn ahead(&self, job: &Job, max: usize) -> Result<usize, StoreError> {
@@ -263,6 +270,30 @@ impl View for Postgres {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         super::stats::read(&self.views).await
+    }
+}
+
+impl Postgres {
+    /// The place to read on from: the beginning where the reader's was given out before this database was restored
+    /// from a backup.
+    async fn place(&self, after: Position) -> Result<Position, StoreError> {
+        if after.at == 0 {
+            return Ok(after);
+        }
+        let row = sqlx::query(
+            "
+            select (extract(epoch from e.at) * 1000000)::bigint as at
+              from mapae.events e
+             where (e.transaction, e.number) <= ($1::xid8, $2)
+             order by e.transaction desc, e.number desc limit 1
+            ",
+        )
+        .bind(after.transaction.to_string())
+        .bind(i64::try_from(after.number).unwrap_or(i64::MAX))
+        .maybe(&self.views)
+        .await?;
+        let last: Option<i64> = row.map(|row| row.try_get("at")).transpose()?;
+        Ok(if last.is_some_and(|at| after.is_of_another_life(at)) { Position::default() } else { after })
     }
 }
 

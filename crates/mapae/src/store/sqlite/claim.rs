@@ -213,6 +213,7 @@ pub(super) async fn start(
                 let job = JobId(row.try_get("id")?);
                 error!(job_id = %job, said = error.said(), "a job's row cannot be read; the job has failed");
                 let token = Token(row.try_get("token")?);
+                tx.unreadable += 1;
                 bad.push(Lease { job, token, epoch: 0, until: Timestamp::default() });
             }
         }

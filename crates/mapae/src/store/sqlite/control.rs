@@ -256,7 +256,11 @@ async fn cancel_on(tx: &mut Transaction<'_>, scope: &Scope, id: JobId) -> Result
 }
 
 /// For telling a refusal from an absence.
-async fn state_of(tx: &mut Transaction<'_>, scope: &Scope, id: JobId) -> Result<State, ControlError> {
+pub(super) async fn state_of(
+    tx: &mut Transaction<'_>,
+    scope: &Scope,
+    id: JobId,
+) -> Result<State, ControlError> {
     let query = sqlx::query(
         "
         select state from jobs

@@ -15,7 +15,9 @@ use crate::job::lease::Holder;
 use crate::job::limit::EachOwner;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 use crate::job::retry::Failure;
-use crate::store::contract::{DOUBLINGS_MAX, Gates, Keep, LaneWindow, Reaped, RingPlan, Rung, StoreError};
+use crate::store::contract::{
+    DOUBLINGS_MAX, Gates, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung, StoreError,
+};
 use crate::store::row::{as_micros, big, count, lane, state, unreadable};
 
 /// How many owners one pass goes round for a lane. Owners beyond come in by age, then by later passes.
@@ -150,6 +152,14 @@ impl Keep for Sqlite {
                 })
             })
             .collect()
+    }
+
+    async fn withdraw(&self, window: usize, max: usize) -> Result<usize, StoreError> {
+        self.withdraw_beyond(window, max).await
+    }
+
+    async fn turns(&self, max: usize) -> Result<Vec<OwnerTurn>, StoreError> {
+        self.turns_of_owners(max).await
     }
 
     async fn rung_ago(&self, lanes: &[(Lane, usize)], age: Duration) -> Result<Vec<Duration>, StoreError> {

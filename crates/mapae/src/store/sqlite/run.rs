@@ -1,5 +1,6 @@
 //! What a worker asks for. Claims are in `claim.rs`, settling in `settle.rs`; every write carries the token.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -34,8 +35,13 @@ impl Run for Sqlite {
         room: &[Room],
     ) -> Result<Vec<Claim>, StoreError> {
         let (holder, pointers) = (holder.clone(), pointers.to_vec());
-        let (limits, room) = (self.limits(), room.to_vec());
-        self.write(async move |tx| claim_pointers(tx, &holder, &pointers, lease, &limits, &room).await).await
+        let (limits, room, unreadable) = (self.limits(), room.to_vec(), self.unreadable.clone());
+        self.write(async move |tx| {
+            let claims = claim_pointers(tx, &holder, &pointers, lease, &limits, &room).await;
+            unreadable.fetch_add(std::mem::take(&mut tx.unreadable), Ordering::Relaxed);
+            claims
+        })
+        .await
     }
 
     async fn claim_lanes(
@@ -48,6 +54,7 @@ impl Run for Sqlite {
     ) -> Result<Claimed, StoreError> {
         let (holder, limits, room) = (holder.clone(), self.limits(), room.to_vec());
         let lanes = in_turn(lanes, &limits, &room);
+        let unreadable = self.unreadable.clone();
         self.write(async move |tx| {
             let mut claimed = Claimed::default();
             for (limited, lanes) in lanes {
@@ -63,6 +70,7 @@ impl Run for Sqlite {
                     claimed.holdings.extend(claim_plain(tx, &holder, &lanes, left, lease).await?);
                 }
             }
+            unreadable.fetch_add(std::mem::take(&mut tx.unreadable), Ordering::Relaxed);
             Ok(claimed)
         })
         .await

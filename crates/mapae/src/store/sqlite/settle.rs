@@ -32,7 +32,7 @@ macro_rules! held {
                         when g.verdict = 'retry' and j.attempt >= j.attempts_max then 'failed'
                         when g.verdict = 'throttle' and j.throttled >= $3 then 'failed'
                         when g.verdict = 'snooze' and j.snoozed >= $4 then 'failed'
-                        when g.verdict <> 'hand-back' and j.deadline <= $2 + g.delay then 'failed'
+                        when g.verdict not in ('hand-back', 'await') and j.deadline <= $2 + g.delay then 'failed'
                         else 'pending' end as next
               from given g
              cross join jobs j on j.id = g.id and j.token = g.token and j.state = 'running'
@@ -88,6 +88,7 @@ pub(super) async fn settle(
                     when verdict = 'retry' then 'retrying'
                     when verdict = 'throttle' then 'throttled'
                     when verdict = 'snooze' then 'snoozed'
+                    when verdict = 'await' then 'awaiting'
                     else 'released' end,
                $2, attempt, holder,
                case when next <> 'cancelled' and (next <> 'pending' or verdict <> 'snooze') then failure->>'code' end,

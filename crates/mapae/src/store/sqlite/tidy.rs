@@ -30,6 +30,9 @@ impl Tidy for Sqlite {
                  -- Where they are told is known as long as there is something to tell.
                  where not exists (select 1 from callbacks c cross join events e on e.job = c.job and not e.sent
                                     where c.job = old.id)
+                   -- Its batch waits for what it gave.
+                   and not exists (select 1 from jobs m cross join jobs p on p.id = m.batch and p.finished_at is null
+                                    where m.id = old.id)
                  limit $1
                 ",
             )

@@ -42,8 +42,22 @@ pub(super) fn event(row: &SqliteRow) -> Result<Event, StoreError> {
         attempt: count(row.try_get("attempt")?)?,
         worker: row.try_get("worker")?,
         code: row.try_get("code")?,
-        position: Position { transaction: 0, number: big(row.try_get("number")?)? },
+        position: Position { transaction: 0, number: big(row.try_get("number")?)?, at: row.try_get("at")? },
     })
+}
+
+impl Sqlite {
+    /// The place to read on from: the beginning where the reader's was given out before this database was restored
+    /// from a backup.
+    async fn place(&self, after: Position) -> Result<Position, StoreError> {
+        if after.at == 0 {
+            return Ok(after);
+        }
+        let query = sqlx::query("select at from events where number <= $1 order by number desc limit 1")
+            .bind(i64::try_from(after.number).unwrap_or(i64::MAX));
+        let last: Option<i64> = self.row(query).await?.map(|row| row.try_get("at")).transpose()?;
+        Ok(if last.is_some_and(|at| after.is_of_another_life(at)) { Position::default() } else { after })
+    }
 }
 
 /// The jobs that come into question, as far as an index leads to them. Binds $1 owner, $2 after.
@@ -153,6 +167,7 @@ impl View for Sqlite {
         filter: &EventFilter,
         max: usize,
     ) -> Result<Vec<Event>, StoreError> {
+        let after = self.place(filter.after).await?;
         // Numbers are given in the order of commits, for nobody else writes meanwhile.
         let mut query = String::from(concat!(
             "select ",
@@ -168,7 +183,7 @@ impl View for Sqlite {
         }
         query.push_str(" order by e.number limit $4");
         let query = sqlx::query(AssertSqlSafe(query))
-            .bind(i64::try_from(filter.after.number).unwrap_or(i64::MAX))
+            .bind(i64::try_from(after.number).unwrap_or(i64::MAX))
             .bind(filter.job.map(|job| job.0))
             .bind(scope.owner())
             .bind(limit(max));
@@ -176,8 +191,9 @@ impl View for Sqlite {
     }
 
     async fn last_position(&self) -> Result<Position, StoreError> {
-        let row = one(self.row(sqlx::query("select coalesce(max(number), 0) as last from events")).await?)?;
-        Ok(Position { transaction: 0, number: big(row.try_get("last")?)? })
+        let query = concat!("select coalesce(max(number), 0) as last, ", now!(), " as at from events");
+        let row = one(self.row(sqlx::query(query)).await?)?;
+        Ok(Position { transaction: 0, number: big(row.try_get("last")?)?, at: row.try_get("at")? })
     }
 
     async fn ahead(&self, job: &Job, max: usize) -> Result<usize, StoreError> {

@@ -42,13 +42,15 @@ pub(super) struct Transaction<'c> {
     pub(super) now: i64,
     /// Whether events are to be sent anywhere.
     pub(super) outbox: bool,
+    /// Jobs failed in it because their rows cannot be read.
+    pub(super) unreadable: u64,
 }
 
 impl<'c> Transaction<'c> {
     /// On a connection where one was begun.
     pub(super) async fn on(connection: &'c mut SqliteConnection, outbox: bool) -> Result<Self, StoreError> {
         let row = sqlx::query(concat!("select ", now!(), " as now")).fetch_one(&mut *connection).await?;
-        Ok(Self { now: row.try_get("now")?, connection, outbox })
+        Ok(Self { now: row.try_get("now")?, connection, outbox, unreadable: 0 })
     }
 
     pub(super) async fn rows(&mut self, query: Query) -> Result<Vec<SqliteRow>, StoreError> {

@@ -12,8 +12,9 @@ use serde_json::Value;
 use sqlx::{Connection, PgConnection, Row};
 use tokio::sync::Semaphore;
 
+use super::ends::gated;
 use super::pooler::Pooler;
-use super::{LONG, at, claim, gated, lined, new, once, strict, waiting, within};
+use super::{LONG, at, claim, lined, new, once, strict, waiting, within};
 use crate::site::{Site, fresh, postgres};
 use crate::stores::soon;
 

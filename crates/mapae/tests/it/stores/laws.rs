@@ -1,8 +1,10 @@
 //! One law, one test, over every back end.
 
 mod accept;
+mod batch;
 mod claim;
 mod events;
+mod files;
 mod follow;
 mod lease;
 mod limits;

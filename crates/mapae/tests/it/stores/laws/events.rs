@@ -49,6 +49,34 @@ async fn an_event_reader_misses_nothing_however_many_write() {
 }
 
 #[tokio::test]
+async fn a_reader_of_a_database_that_was_restored_since_is_told_everything_again() {
+    everywhere(async |bench| {
+        let (first, second) = (bench.accept(job()).await, bench.accept(job()).await);
+        let read = async |after: Position| {
+            let filter = EventFilter { job: None, after };
+            let events = bench.store.events(&Scope::All, &filter, 10).await.unwrap();
+            events.into_iter().map(|event| (event.job, event.position)).collect::<Vec<_>>()
+        };
+        let all = soon("both are told", async || {
+            let all = read(Position::default()).await;
+            (all.len() == 2).then_some(all)
+        });
+        let all = all.await;
+        let jobs = |told: &[(JobId, Position)]| told.iter().map(|(job, _)| *job).collect::<Vec<_>>();
+        assert_eq!(jobs(&read(all[0].1).await), [second], "on from there");
+        assert_eq!(read(all[1].1).await, []);
+        assert_eq!(read(bench.store.last_position().await.unwrap()).await, []);
+        // The same place, given out by what came after the backup: what stands there now was written since.
+        for place in [all[0].1, all[1].1, bench.store.last_position().await.unwrap()] {
+            let lost = Position { at: all[0].1.at - 3_600_000_000, ..place };
+            assert_eq!(jobs(&read(lost).await), [first, second], "{place}");
+            assert_eq!(read(Position { at: 0, ..all[1].1 }).await, [], "nothing is known of its time");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn events_are_handed_out_in_order_until_they_are_sent() {
     everywhere(async |bench| {
         let id = bench.accept(job()).await;

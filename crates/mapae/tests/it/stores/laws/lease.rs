@@ -175,6 +175,7 @@ async fn a_row_that_cannot_be_read_fails_and_takes_no_neighbour_along() {
         let worker = bench.join("w").await;
         let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 9, LEASE).await.unwrap();
         assert_eq!(held.iter().map(|holding| holding.job.id).collect::<Vec<_>>(), [good]);
+        assert_eq!(bench.store.take_unreadable(), 1, "for whoever counts what has ended");
         assert_eq!(bench.try_claim(worker.holder(), bad).await, Claim::Finished(State::Failed));
         let directly = bench.store.accept(NewJob {
             params: (0..200).fold(1.into(), |v: serde_json::Value, _| vec![v].into()),
@@ -182,6 +183,7 @@ async fn a_row_that_cannot_be_read_fails_and_takes_no_neighbour_along() {
         });
         let directly = directly.await.unwrap().id;
         assert_eq!(bench.try_claim(worker.holder(), directly).await, Claim::Finished(State::Failed));
+        assert_eq!((bench.store.take_unreadable(), bench.store.take_unreadable()), (1, 0), "once each");
     })
     .await;
 }

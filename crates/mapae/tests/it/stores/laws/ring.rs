@@ -9,7 +9,7 @@ use mapae::job::retry::Verdict;
 use mapae::store::contract::{DOUBLINGS_MAX, LaneQuota, RingPlan};
 
 use super::quota;
-use crate::stores::{LEASE, everywhere, job, lane, owner, plan};
+use crate::stores::{LEASE, everywhere, job, kind, lane, owner, plan};
 
 #[tokio::test]
 async fn a_newcomers_first_job_comes_next_however_much_of_anothers_is_rung() {
@@ -282,6 +282,57 @@ async fn what_was_rung_before_is_left_alone_for_as_long_as_its_lanes_backlog_exp
         assert_eq!(rung(patient()).await, []);
         bench.harness.pass(LEASE).await;
         assert_eq!(rung(patient()).await, [(slow, 2)], "not for good");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_offered_beyond_twice_the_window_waits_to_be_rung_again() {
+    everywhere(async |bench| {
+        let mut jobs = Vec::new();
+        for _ in 0..7 {
+            jobs.push(bench.accept(job()).await);
+        }
+        assert_eq!(bench.ring().await.len(), 7);
+        let waiting = async || bench.store.windows(100).await.unwrap()[0].waiting;
+        assert_eq!(bench.store.withdraw(4, 100).await.unwrap(), 0, "not twice as much");
+        assert_eq!(bench.store.withdraw(3, 3).await.unwrap(), 3);
+        assert_eq!((waiting().await, bench.store.withdraw(3, 100).await.unwrap()), (4, 0));
+        assert_eq!(bench.store.withdraw(1, 100).await.unwrap(), 3);
+        // Those that come first stay; the others are rung as ones that never were, and no pointer is worth less.
+        let worker = bench.join("w").await;
+        let held = bench.store.claim_rung(worker.holder(), &quota(lane()), 9, LEASE).await.unwrap();
+        assert_eq!(held.iter().map(|held| held.job.id).collect::<Vec<_>>(), jobs[..1]);
+        bench.claim(worker.holder(), jobs[6]).await;
+        let rung = bench.ring().await;
+        assert_eq!(
+            rung.iter().map(|rung| (rung.job, rung.hint)).collect::<Vec<_>>(),
+            jobs[1..6].iter().map(|job| (*job, 1)).collect::<Vec<_>>()
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_store_tells_how_far_each_owner_reaches() {
+    everywhere(async |bench| {
+        assert_eq!(bench.store.turns(10).await.unwrap(), []);
+        let rung = |turn| Some(FirstRing { turn, again: LEASE });
+        for (name, turn) in [("acme", 1), ("acme", 7), ("zeta", 3), ("acme", 2)] {
+            bench.accept(NewJob { owner: owner(name), rung: rung(turn), ..job() }).await;
+        }
+        bench.accept(NewJob { kind: kind("other"), rung: rung(4), ..job() }).await;
+        let waiting = bench.accept(NewJob { owner: owner("late"), ..job() }).await;
+        let told = bench.store.turns(10).await.unwrap();
+        let told: Vec<_> =
+            told.iter().map(|told| (told.lane.to_string(), told.owner.to_string(), told.turn)).collect();
+        let expected = |lane: &str, owner: &str, turn| (lane.to_owned(), owner.to_owned(), turn);
+        assert_eq!(
+            told,
+            [expected("analyze", "acme", 7), expected("analyze", "zeta", 3), expected("other", "acme", 4)]
+        );
+        assert_eq!(bench.store.turns(2).await.unwrap().len(), 2);
+        assert_eq!(bench.state(waiting).await, mapae::job::State::Pending);
     })
     .await;
 }
