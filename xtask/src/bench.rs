@@ -7,7 +7,10 @@ use crate::postgres;
 use crate::step::{self, Outcome, cargo, exit_code, status, step};
 
 pub(crate) fn run(names: &[&str]) -> Outcome<ExitCode> {
-    let mut build = cargo(&["build", "--release", "--locked", "--package", "mapae-bench"]);
+    // Some of it measures the program itself.
+    let packages = ["--package", "mapae-bench", "--package", "mapae-server"];
+    let mut build = cargo(&["build", "--release", "--locked"]);
+    build.args(packages);
     step("Bench: build", || step::run(&mut build, "see the compiler's message above"))?;
     let (_server, address) = postgres::start_durable()?;
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());

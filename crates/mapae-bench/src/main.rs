@@ -6,13 +6,18 @@
 // A benchmark says what is wrong by panicking.
 #![allow(clippy::unwrap_used)]
 
+mod accept;
 mod backlog;
 mod cost;
 mod drain;
+mod http;
 mod idle;
 mod latency;
+mod program;
 mod raw;
+mod recovery;
 mod site;
+mod snapshot;
 mod table;
 
 use std::process::ExitCode;
@@ -23,7 +28,7 @@ use crate::table::Row;
 /// How often each figure is taken.
 const RUNS: usize = 5;
 
-const NAMES: [&str; 4] = ["drain", "latency", "idle", "backlog"];
+const NAMES: [&str; 7] = ["drain", "latency", "idle", "backlog", "accept", "recovery", "snapshot"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -51,6 +56,15 @@ fn main() -> ExitCode {
             }
             if wanted("backlog") {
                 rows.push(backlog::measure(&sort).await);
+            }
+            if wanted("accept") {
+                rows.push(accept::measure(&sort).await);
+            }
+            if wanted("recovery") {
+                rows.extend(recovery::measure(&sort).await);
+            }
+            if wanted("snapshot") {
+                rows.extend(snapshot::measure(&sort).await);
             }
         });
     }

@@ -125,11 +125,16 @@ impl Site {
         (started.unwrap(), told)
     }
 
-    /// Until the handlers have begun so many and no job is left that has not ended, of those that began.
-    pub(crate) async fn ended(&self, jobs: usize) {
+    /// Until the handlers have begun so many.
+    pub(crate) async fn begun(&self, jobs: usize) {
         while self.done.load(Ordering::Relaxed) < jobs {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    /// Until the handlers have begun so many and no job is left that has not ended, of those that began.
+    pub(crate) async fn ended(&self, jobs: usize) {
+        self.begun(jobs).await;
         loop {
             let stats = self.parts.store.stats().await.unwrap();
             let succeeded = stats.states.iter().find(|(state, _)| state.as_str() == "succeeded").unwrap().1;
