@@ -2,7 +2,8 @@
 //!
 //! One trait for each side that stands before a store: [`Run`] is the worker's, [`Remote`] that of work that
 //! others do, [`Keep`], [`Tell`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
-//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own. A store is all ten.
+//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own;
+//! [`Labels`] is what owners teach with. A store is all eleven.
 //!
 //! | rule | |
 //! |---|---|
@@ -19,6 +20,7 @@
 mod control;
 mod gate;
 mod keep;
+mod label;
 mod record;
 mod remote;
 mod run;
@@ -34,6 +36,11 @@ use async_trait::async_trait;
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, Reaped, RingPlan, Rung};
+pub(crate) use self::label::distinct;
+pub use self::label::{
+    Example, ExampleId, LABELS_MAX, LabelSet, Labels, SET_BYTES_MAX, SET_EXAMPLES_MAX, SETS_MAX,
+    TEXT_CHARS_MAX, TeachError,
+};
 pub use self::record::{KindPlan, Records};
 pub use self::remote::{Awaited, Puller, Remote};
 pub use self::run::{
@@ -57,7 +64,20 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Where jobs live.
 #[async_trait]
 pub trait Store:
-    Run + Remote + Keep + Tell + Tidy + Schedules + Records + View + Control + Gates + Send + Sync + 'static
+    Run
+    + Remote
+    + Keep
+    + Tell
+    + Tidy
+    + Schedules
+    + Records
+    + Labels
+    + View
+    + Control
+    + Gates
+    + Send
+    + Sync
+    + 'static
 {
     /// `sqlite`, `postgres` or `memory`.
     fn name(&self) -> &'static str;

@@ -10,6 +10,7 @@ mod control;
 mod follow;
 mod gate;
 mod keep;
+mod label;
 mod record;
 mod remote;
 mod run;
@@ -30,7 +31,7 @@ use super::contract::{Garbage, KeyRecord, Schedule, Schema, Scope, Store, StoreE
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::lease::Token;
 use crate::job::limit::{Account, Key, Limits, Share};
-use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Lane, Owner, ScheduleName};
+use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Lane, Owner, ScheduleName, SetName};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
 use crate::job::timestamp::Timestamp;
@@ -85,7 +86,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 9, known: 9 })
+        Ok(Schema { found: 12, known: 12 })
     }
 
     async fn sees_presence(&self) -> Result<bool, StoreError> {
@@ -123,6 +124,7 @@ struct Tables {
     /// What of a gate is more than its shares.
     gates: BTreeMap<Key, Account>,
     shares: HashMap<Token, Vec<Share>>,
+    labels: BTreeMap<(Owner, SetName), label::Set>,
 }
 
 struct Submission {

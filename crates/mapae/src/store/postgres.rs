@@ -15,6 +15,7 @@ mod end;
 mod follow;
 mod gate;
 mod keep;
+mod label;
 mod member;
 #[cfg(feature = "faults")]
 mod mutant;
@@ -78,6 +79,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (7, include_str!("../../migrations/postgres/0007_records.sql")),
     (8, include_str!("../../migrations/postgres/0008_rests.sql")),
     (9, include_str!("../../migrations/postgres/0009_offered.sql")),
+    (12, include_str!("../../migrations/postgres/0012_labels.sql")),
 ];
 
 /// Most rows that one statement claims or rings; it stands in them as a number, so that their plans know it.

@@ -12,6 +12,7 @@ mod control;
 mod follow;
 mod gate;
 mod keep;
+mod label;
 mod member;
 #[cfg(feature = "faults")]
 mod mutant;
@@ -70,6 +71,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (7, include_str!("../../migrations/sqlite/0007_records.sql")),
     (8, include_str!("../../migrations/sqlite/0008_rests.sql")),
     (9, include_str!("../../migrations/sqlite/0009_offered.sql")),
+    (12, include_str!("../../migrations/sqlite/0012_labels.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

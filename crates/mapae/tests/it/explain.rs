@@ -11,7 +11,8 @@ use mapae::job::follow::{Follow, Next};
 use mapae::job::lease::{Holder, Lease, Token};
 use mapae::job::limit::{Gate, Limit, Limits, Rate};
 use mapae::job::name::{
-    Assignee, BusinessKey, ClientName, IdempotencyKey, JobId, Kind, Lane, Owner, ScheduleName,
+    Assignee, BusinessKey, ClientName, IdempotencyKey, JobId, Kind, LabelName, Lane, Owner, ScheduleName,
+    SetName,
 };
 use mapae::job::record::{Callback, Checkpoint, NewJob, Output, Progress};
 use mapae::job::retry::{Failure, Verdict};
@@ -20,8 +21,8 @@ use mapae::job::unique::UniqueRule;
 use mapae::job::{End, State};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Answer, COUNT_MAX, Claim, EventFilter, Garbage, Holding, JobFilter, Join, KindPlan, LOOK_MAX, LaneQuota,
-    NewKey, Page, Puller, Receiver, Retention, RingPlan, Schedule, Scope, Settlement, Store, Told,
+    Answer, COUNT_MAX, Claim, EventFilter, Example, Garbage, Holding, JobFilter, Join, KindPlan, LOOK_MAX,
+    LaneQuota, NewKey, Page, Puller, Receiver, Retention, RingPlan, Schedule, Scope, Settlement, Store, Told,
     WorkerReport,
 };
 use serde_json::{Value, json};
@@ -149,6 +150,7 @@ pub(crate) async fn everything(store: &dyn Store) {
     }
     plans(store).await;
     tells(store).await;
+    labels(store).await;
     let known = KindPlan {
         kind: job().kind,
         retry: job().retry,
@@ -239,6 +241,20 @@ async fn plans(store: &dyn Store) {
     store.schedules().await.unwrap();
     store.pause_schedule(&name).await.unwrap();
     store.resume_schedule(&name, None).await.unwrap();
+}
+
+/// What an owner teaches with.
+async fn labels(store: &dyn Store) {
+    let (set, label) = (SetName::new("post").unwrap(), LabelName::new("invoice").unwrap());
+    let example = Example::new(label, "", "A bill.", false).unwrap();
+    store.teach(&owner(), &set, std::slice::from_ref(&example)).await.unwrap();
+    assert!(store.label_set(&owner(), &set).await.unwrap().is_some());
+    assert_eq!(store.label_sets(&owner()).await.unwrap().len(), 1);
+    for after in [None, Some(example.id())] {
+        store.examples(&owner(), &set, after, 10).await.unwrap();
+    }
+    assert!(store.unteach(&owner(), &set, example.id()).await.unwrap());
+    assert!(store.forget(&owner(), &set).await.unwrap());
 }
 
 /// Telling the outside, with more before one receiver than is handed out.

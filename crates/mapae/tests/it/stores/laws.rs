@@ -4,6 +4,7 @@ mod accept;
 mod claim;
 mod events;
 mod follow;
+mod label;
 mod lease;
 mod limits;
 mod people;

@@ -65,7 +65,9 @@ impl Harness for InPostgres {
     async fn fresh(&self) -> Arc<dyn Store> {
         let mut tables: Vec<String> =
             MOMENTS.iter().map(|(table, _)| format!("delete from mapae.{table};")).collect();
-        tables.push("delete from mapae.workers; delete from mapae.shares;".into());
+        tables.push(
+            "delete from mapae.workers; delete from mapae.shares; delete from mapae.label_sets;".into(),
+        );
         // Rows that others refer to go last.
         tables.reverse();
         self.run(tables.concat()).await;
