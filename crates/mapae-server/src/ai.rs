@@ -1,21 +1,29 @@
 //! What this program understands of texts by itself: the models of its folder, and how documents meet them.
 
+mod intents;
 mod process;
+pub mod taught;
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use mapae::handler::Context;
+use mapae::job::name::SetName;
+use mapae::job::retry::Failure;
 use mapae_ai::classify::builtin;
 use mapae_ai::embed::Embedder;
 use mapae_ai::encoder::Encoder;
 use mapae_ai::models::Models;
 use mapae_ai::pack::PackError;
 use mapae_document::document::{Class, Document, Intent, Keyword, Warning};
-use mapae_document::understand::Understand;
+use mapae_document::understand::{Understand, Understood};
 
 pub(crate) use process::{KIND, Process};
+
+use self::taught::{Taught, TaughtError};
 
 /// The code of the warning that a pack is not there.
 const MISSING: &str = "models-missing";
@@ -27,6 +35,8 @@ const KEYWORDS: usize = 15;
 pub struct Local {
     /// From its pack, where that is there.
     encoder: Option<Arc<Encoder>>,
+    /// What owners have taught, where there is a database that knows.
+    taught: Option<Arc<Taught>>,
 }
 
 /// Where packs are looked for: beside the program, then where it was started.
@@ -43,7 +53,12 @@ impl Local {
     pub fn open() -> Result<Self, PackError> {
         let folders = folders();
         let Some(folder) = Models::find(&folders) else { return Ok(Self::default()) };
-        Ok(Self { encoder: Models::open(folder)?.encoder })
+        Ok(Self { encoder: Models::open(folder)?.encoder, taught: None })
+    }
+
+    /// As this one, and with what owners have taught.
+    pub(crate) fn with_taught(self, taught: Arc<Taught>) -> Self {
+        Self { taught: Some(taught), ..self }
     }
 
     /// What texts get their vectors from.
@@ -52,51 +67,84 @@ impl Local {
     }
 }
 
+#[async_trait]
 impl Understand for Local {
-    fn class(&self, document: &Document) -> Class {
-        let class = builtin::classify(&document.source.name, &document.text);
-        Class {
+    async fn class(
+        &self,
+        document: &Arc<Document>,
+        labels: Option<&SetName>,
+        ctx: &Context,
+    ) -> Result<Understood<Class>, Failure> {
+        let taught = match (labels, &self.taught) {
+            (None, _) => None,
+            (Some(set), Some(taught)) => Some(taught.classifier(&ctx.job().owner, set, self).await?.1),
+            (Some(_), None) => return Err(TaughtError::Unknown.into()),
+        };
+        let mut warnings = Vec::new();
+        if taught.is_some() && self.encoder.is_none() {
+            warnings.push(missing("The class was decided by letters and words only"));
+        }
+        let (document, local) = (document.clone(), self.clone());
+        let class = apart(move || match taught {
+            Some(classifier) => classifier.classify(&document.text, local.embedder()),
+            None => builtin::classify(&document.source.name, &document.text),
+        })
+        .await?;
+        let value = Class {
             label: class.label,
             confidence: class.confidence,
             by: class.by.as_str().to_owned(),
             unsure: class.unsure,
+            margin: class.margin,
             scores: class.scores,
-        }
-    }
-
-    fn keywords(&self, document: &Document) -> Vec<Keyword> {
-        let found = mapae_ai::keywords::keywords(&document.text, KEYWORDS);
-        let places = characters(&document.text, found.iter().map(|keyword| &keyword.at));
-        let keyword = |k: mapae_ai::keywords::Keyword| Keyword {
-            at: places.get(&k.at.start).copied().zip(places.get(&k.at.end).copied()).map(|(a, b)| [a, b]),
-            text: k.text,
-            score: k.score,
         };
-        found.into_iter().map(keyword).collect()
+        Ok(Understood { value, warnings })
     }
 
-    fn intents(&self, document: &Document) -> Vec<Intent> {
-        let found = mapae_ai::intents::intents(&document.text, self.embedder());
-        let places = characters(&document.text, found.iter().map(|intent| &intent.at));
-        let intent = |i: mapae_ai::intents::Intent| Intent {
-            name: i.name,
-            utterances: i.utterances,
-            answer: i.answer,
-            origin: i.origin.as_str().to_owned(),
-            page: page(document, i.at.start),
-            quote: places.get(&i.at.start).copied().zip(places.get(&i.at.end).copied()).map(|(a, b)| [a, b]),
-        };
-        found.into_iter().map(intent).collect()
+    async fn keywords(
+        &self,
+        document: &Arc<Document>,
+        _ctx: &Context,
+    ) -> Result<Understood<Vec<Keyword>>, Failure> {
+        let document = document.clone();
+        Ok(apart(move || keywords(&document.text)).await?.into())
     }
 
-    fn warnings(&self) -> Vec<Warning> {
-        if self.encoder.is_some() {
-            return Vec::new();
-        }
-        let message = "Intents that mean the same were found by their letters only: the pack of the encoder is not \
-                       there. `mapae models list` says more.";
-        vec![Warning { code: MISSING.to_owned(), page: None, message: message.to_owned() }]
+    async fn intents(
+        &self,
+        document: &Arc<Document>,
+        _ctx: &Context,
+    ) -> Result<Understood<Vec<Intent>>, Failure> {
+        let (document, local) = (document.clone(), self.clone());
+        let value = apart(move || intents::intents(&document, local.embedder())).await?;
+        let missing = || missing("Intents that mean the same were found by their letters only");
+        let warnings = if self.encoder.is_none() { vec![missing()] } else { Vec::new() };
+        Ok(Understood { value, warnings })
     }
+}
+
+/// Long work, on a thread where it may take its time.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    // Only a fault of this program ends here; it says nothing of the document, and neither may its message.
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| Failure::retryable("understand-failed", "The document could not be understood."))
+}
+
+fn missing(what: &str) -> Warning {
+    let message = format!("{what}: the pack of the encoder is not there. `mapae models list` says more.");
+    Warning { code: MISSING.to_owned(), page: None, message }
+}
+
+fn keywords(text: &str) -> Vec<Keyword> {
+    let found = mapae_ai::keywords::keywords(text, KEYWORDS);
+    let places = characters(text, found.iter().map(|keyword| &keyword.at));
+    let keyword = |k: mapae_ai::keywords::Keyword| Keyword {
+        at: places.get(&k.at.start).copied().zip(places.get(&k.at.end).copied()).map(|(a, b)| [a, b]),
+        text: k.text,
+        score: k.score,
+    };
+    found.into_iter().map(keyword).collect()
 }
 
 /// The ends of ranges of bytes as numbers of characters, which `document.json` counts in.

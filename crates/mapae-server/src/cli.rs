@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    adopt, analyze, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue, resources,
-    schedules, serve, shell, submit, tables, work, workers,
+    adopt, analyze, config, dead, dev, doctor, events, job, jobs, key, labels, migrate, models, queue,
+    resources, schedules, serve, shell, submit, tables, work, workers,
 };
 use crate::global::Global;
 use crate::output::say;
@@ -65,6 +65,9 @@ enum Command {
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::Configuration),
+    /// Labelled examples that teach the classifier what is whose
+    #[command(subcommand)]
+    Labels(labels::Labels),
     /// Packs of models that make the analysis better
     #[command(subcommand)]
     Models(models::ModelsCommand),
@@ -134,6 +137,7 @@ impl Cli {
             Command::Adopt(command) => command.run(global).await,
             Command::Key(command) => command.run(global).await,
             Command::Config(command) => command.run(global),
+            Command::Labels(command) => command.run(global).await,
             Command::Models(command) => command.run(global),
             Command::Migrate(command) => command.run(global).await,
             Command::Doctor => doctor::run(global).await,

@@ -354,7 +354,7 @@ pub const KEYS: &[Key] = &[
 
 /// Keys of the design that this version does not act on. They are refused: ignoring one would promise
 /// what is not done.
-const LATER: &[&str] = &["ai", "labels", "dashboard", "handler.*.complete.event"];
+const LATER: &[&str] = &["ai", "dashboard", "handler.*.complete.event"];
 
 impl Key {
     /// Whether this key is what `path` names.

@@ -58,6 +58,32 @@ fn a_document_has_a_class_keywords_and_intents_without_packs() {
 }
 
 #[test]
+fn a_table_of_questions_becomes_intents_for_a_chatbot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let table =
+        "번호,질문,답변\n1,회비는 언제 내나요?,\"매월 첫째 날, 자동으로 냅니다.\"\n2,탈퇴,설정에서 합니다.\n";
+    std::fs::write(path.join("faq.csv"), table).unwrap();
+    let analyze = ["analyze", "faq.csv", "--json", "--out", "out", "--export", "csv,rasa,dialogflow"];
+    let document: Value = serde_json::from_str(&run(path, &analyze).ok()).unwrap();
+    let intents = document["intents"].as_array().unwrap();
+    assert_eq!(intents.len(), 2, "{intents:?}");
+    assert_eq!(intents[0]["utterances"], json!(["회비는 언제 내나요?"]));
+    assert_eq!(intents[0]["answer"], "매월 첫째 날, 자동으로 냅니다.");
+    assert_eq!(intents[1]["name"], "탈퇴");
+    let text = document["text"].as_str().unwrap();
+    for intent in intents {
+        assert_eq!(at(text, &intent["quote"]), intent["answer"].as_str().unwrap());
+    }
+    let exported = std::fs::read_to_string(path.join("out/faq.csv/intents.csv")).unwrap();
+    assert!(exported.contains("\r\n탈퇴,탈퇴,설정에서 합니다.,extractive,\r\n"), "{exported}");
+    for name in ["intents-rasa.zip", "intents-dialogflow.zip"] {
+        assert!(std::fs::read(path.join("out/faq.csv").join(name)).unwrap().starts_with(b"PK"), "{name}");
+    }
+    assert_eq!(run(path, &["analyze", "faq.csv", "--export", "yaml"]).code, 2);
+}
+
+#[test]
 fn tables_and_the_class_of_a_document_do_not_get_into_each_others_way() {
     let folder = tempfile::tempdir().unwrap();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/budget-2026.pdf");
