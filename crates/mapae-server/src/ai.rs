@@ -2,17 +2,20 @@
 
 mod intents;
 mod process;
+pub(crate) mod provider;
 pub mod taught;
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use mapae::handler::Context;
 use mapae::job::name::SetName;
 use mapae::job::retry::Failure;
+use mapae::metrics::Metrics;
 use mapae_ai::classify::builtin;
 use mapae_ai::embed::Embedder;
 use mapae_ai::encoder::Encoder;
@@ -23,6 +26,7 @@ use mapae_document::understand::{Understand, Understood};
 
 pub(crate) use process::{KIND, Process};
 
+use self::provider::Providers;
 use self::taught::{Taught, TaughtError};
 
 /// The code of the warning that a pack is not there.
@@ -37,6 +41,9 @@ pub struct Local {
     encoder: Option<Arc<Encoder>>,
     /// What owners have taught, where there is a database that knows.
     taught: Option<Arc<Taught>>,
+    /// Who is asked beside this program's own methods, and in which order.
+    providers: Option<Providers>,
+    metrics: Option<Arc<Metrics>>,
 }
 
 /// Where packs are looked for: beside the program, then where it was started.
@@ -53,12 +60,17 @@ impl Local {
     pub fn open() -> Result<Self, PackError> {
         let folders = folders();
         let Some(folder) = Models::find(&folders) else { return Ok(Self::default()) };
-        Ok(Self { encoder: Models::open(folder)?.encoder, taught: None })
+        Ok(Self { encoder: Models::open(folder)?.encoder, ..Self::default() })
     }
 
-    /// As this one, and with what owners have taught.
-    pub(crate) fn with_taught(self, taught: Arc<Taught>) -> Self {
-        Self { taught: Some(taught), ..self }
+    /// As this one, with what owners have taught, and counted.
+    pub(crate) fn with(self, taught: Arc<Taught>, metrics: Arc<Metrics>) -> Self {
+        Self { taught: Some(taught), metrics: Some(metrics), ..self }
+    }
+
+    /// As this one, and others are asked, too.
+    pub(crate) fn asking(self, providers: Providers) -> Self {
+        Self { providers: Some(providers), ..self }
     }
 
     /// What texts get their vectors from.
@@ -85,11 +97,12 @@ impl Understand for Local {
             warnings.push(missing("The class was decided by letters and words only"));
         }
         let (document, local) = (document.clone(), self.clone());
-        let class = apart(move || match taught {
-            Some(classifier) => classifier.classify(&document.text, local.embedder()),
-            None => builtin::classify(&document.source.name, &document.text),
-        })
-        .await?;
+        let class = self
+            .timed(move || match taught {
+                Some(classifier) => classifier.classify(&document.text, local.embedder()),
+                None => builtin::classify(&document.source.name, &document.text),
+            })
+            .await?;
         let value = Class {
             label: class.label,
             confidence: class.confidence,
@@ -107,28 +120,48 @@ impl Understand for Local {
         _ctx: &Context,
     ) -> Result<Understood<Vec<Keyword>>, Failure> {
         let document = document.clone();
-        Ok(apart(move || keywords(&document.text)).await?.into())
+        Ok(self.timed(move || keywords(&document.text)).await?.into())
     }
 
     async fn intents(
         &self,
         document: &Arc<Document>,
-        _ctx: &Context,
+        ctx: &Context,
     ) -> Result<Understood<Vec<Intent>>, Failure> {
-        let (document, local) = (document.clone(), self.clone());
-        let value = apart(move || intents::intents(&document, local.embedder())).await?;
+        let (whole, local) = (document.clone(), self.clone());
+        let own = self.timed(move || intents::intents(&whole, local.embedder())).await?;
         let missing = || missing("Intents that mean the same were found by their letters only");
-        let warnings = if self.encoder.is_none() { vec![missing()] } else { Vec::new() };
+        let mut warnings = if self.encoder.is_none() { vec![missing()] } else { Vec::new() };
+        let made = match &self.providers {
+            Some(providers) if providers.come_first() => {
+                provider::intents::made(providers, document, ctx).await?
+            }
+            _ => None,
+        };
+        let Some(made) = made else { return Ok(Understood { value: own, warnings }) };
+        warnings.extend(made.warnings);
+        // Where no passage had an answer, headings are better than nothing.
+        let value = if made.intents.is_empty() { own } else { intents::joined(own, made.intents) };
         Ok(Understood { value, warnings })
     }
 }
 
-/// Long work, on a thread where it may take its time.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    // Only a fault of this program ends here; it says nothing of the document, and neither may its message.
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|_| Failure::retryable("understand-failed", "The document could not be understood."))
+impl Local {
+    /// Long work, counted and timed, on a thread where it may take its time.
+    async fn timed<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let began = Instant::now();
+        let done = tokio::task::spawn_blocking(work).await;
+        if let Some(metrics) = &self.metrics {
+            let outcome = if done.is_ok() { "ok" } else { "failed" };
+            metrics.count("mapae_ai_requests_total", format!("local/{outcome}"), 1);
+            metrics.time("mapae_ai_seconds", "local", began.elapsed());
+        }
+        // Only a fault of this program ends here; it says nothing of the document, and neither may its message.
+        done.map_err(|_| Failure::retryable("understand-failed", "The document could not be understood."))
+    }
 }
 
 fn missing(what: &str) -> Warning {

@@ -74,7 +74,7 @@ enum Command {
     /// Bring the database's schema up to date
     Migrate(migrate::Migrate),
     /// Check configuration, database, broker, files and clocks
-    Doctor,
+    Doctor(doctor::Doctor),
     /// Print completions for a shell
     Completions(shell::Completions),
     /// Print the manual page
@@ -140,7 +140,7 @@ impl Cli {
             Command::Labels(command) => command.run(global).await,
             Command::Models(command) => command.run(global),
             Command::Migrate(command) => command.run(global).await,
-            Command::Doctor => doctor::run(global).await,
+            Command::Doctor(command) => command.run(global).await,
             Command::Completions(command) => command.run(Self::command()),
             Command::Man => shell::man(Self::command()),
         }

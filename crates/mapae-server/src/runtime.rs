@@ -26,6 +26,7 @@ use mapae_ai::pack::PackError;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::ai::provider::Providers;
 use crate::ai::taught::Taught;
 use crate::config::{Address, Config};
 use crate::{ai, documents};
@@ -200,7 +201,7 @@ impl Runtime {
         let open = || async {
             let opened = tokio::task::spawn_blocking(ai::Local::open).await;
             let opened = opened.map_err(|error| PackError::Read(std::io::Error::other(error)))?;
-            opened.map(|local| local.with_taught(self.taught.clone()))
+            opened.map(|local| local.with(self.taught.clone(), self.metrics.clone()))
         };
         self.understanding.get_or_try_init(open).await
     }
@@ -258,7 +259,9 @@ impl Runtime {
             rates: config.rates(),
             limits: config.limits(),
         };
-        let handlers = handlers(config, self.understanding().await?)?;
+        let providers = Providers::new(&config.providers, &config.operators(), self.metrics.clone())?;
+        let local = self.understanding().await?.clone().asking(providers);
+        let handlers = handlers(config, &local)?;
         for (kind, resource) in config.undefined_needs() {
             tracing::warn!(%kind, resource, "a kind needs a resource that [resource] does not define: it is not limited");
         }

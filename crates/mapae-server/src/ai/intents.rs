@@ -28,6 +28,28 @@ pub(super) fn intents(document: &Document, embedder: Option<&dyn Embedder>) -> V
     all
 }
 
+/// With those that a provider made: they take the place of headings in fixed forms. One whose answer the document asks
+/// for itself only adds ways to ask.
+pub(super) fn joined(mut own: Vec<Intent>, made: Vec<Intent>) -> Vec<Intent> {
+    own.retain(|intent| intent.origin != Origin::Template.as_str());
+    let asks = own.len();
+    let mut asked: HashSet<String> = own.iter().flat_map(|intent| &intent.utterances).map(bare).collect();
+    for mut intent in made {
+        intent.utterances.retain(|said| asked.insert(bare(said)));
+        let overlaps = |known: &&mut Intent| {
+            known.quote.zip(intent.quote).is_some_and(|(a, b)| a[0] < b[1] && b[0] < a[1])
+        };
+        match own[..asks].iter_mut().find(overlaps) {
+            Some(known) => known.utterances.append(&mut intent.utterances),
+            None if intent.utterances.is_empty() => {}
+            None => own.push(intent),
+        }
+    }
+    own.sort_by_key(|intent| (intent.page, intent.quote.map(|quote| quote[0])));
+    own.truncate(INTENTS_MAX);
+    own
+}
+
 fn of_text(document: &Document, embedder: Option<&dyn Embedder>) -> Vec<Intent> {
     let found = found::intents(&document.text, embedder);
     let places = characters(&document.text, found.iter().map(|intent| &intent.at));
@@ -107,6 +129,6 @@ fn rows(table: &Table) -> Vec<Vec<&str>> {
 }
 
 /// What two ways of writing one question have in common.
-fn bare(question: impl AsRef<str>) -> String {
+pub(super) fn bare(question: impl AsRef<str>) -> String {
     question.as_ref().chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
