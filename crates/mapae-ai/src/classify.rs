@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use example::{Example, Label};
-pub use train::{CrossValidation, TrainError};
+pub use train::{CrossValidation, LabelFigures, TrainError};
 
 use crate::embed::Embedder;
 use feature::Space;
@@ -96,6 +96,11 @@ impl Classifier {
         let point = self.space.point(text, embedder);
         let scores: Vec<f32> = self.weights.iter().map(|w| self.scale * w.dot(&point)).collect();
         self.answer(&regress::softmax(&scores))
+    }
+
+    /// What it decides between.
+    pub fn labels(&self) -> &[String] {
+        &self.labels
     }
 
     /// By what it decides.

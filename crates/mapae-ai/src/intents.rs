@@ -6,11 +6,14 @@
 mod faq;
 mod merge;
 mod section;
+mod table;
 mod template;
 
 use std::ops::Range;
 
 use serde::Serialize;
+
+pub use table::table_pairs;
 
 use crate::embed::Embedder;
 

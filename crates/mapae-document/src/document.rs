@@ -63,6 +63,9 @@ pub struct Class {
     /// `model`, `examples`, `label-text` or `provider`.
     pub by: String,
     pub unsure: bool,
+    /// How far the best is before the second, 0 to 1.
+    #[serde(default)]
+    pub margin: f64,
     pub scores: std::collections::BTreeMap<String, f64>,
 }
 

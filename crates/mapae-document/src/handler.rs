@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use mapae::handler::{Context, Handler};
+use mapae::job::name::SetName;
 use mapae::job::retry::Failure;
 use serde::Deserialize;
 
@@ -44,6 +45,8 @@ pub struct Input {
     password: Option<String>,
     /// `ko` for failures in Korean; otherwise they are in English.
     language: Option<String>,
+    /// The owner's set of labels that is to decide on the class.
+    labels: Option<SetName>,
 }
 
 #[async_trait]
@@ -59,7 +62,7 @@ impl Handler for Analyze {
             _ => Language::English,
         };
         let begun = Instant::now();
-        let password = input.password.clone();
+        let (password, labels) = (input.password.clone(), input.labels);
         let mut document = ctx.stage("convert", || self.convert(ctx, input.password, language)).await?;
         document.stages = vec![stage("convert", ctx, begun)];
 
@@ -76,43 +79,42 @@ impl Handler for Analyze {
         }
         document.stages.push(stage("tables", ctx, begun));
 
+        let Some(understand) = &self.understand else {
+            for name in ["classify", "keywords", "intents"] {
+                let begun = Instant::now();
+                ctx.stage(name, || async { Ok(()) }).await?;
+                document.stages.push(stage(name, ctx, begun));
+            }
+            return Ok(document);
+        };
         let shared = Arc::new(document);
-        let mut stages = Vec::new();
         let begun = Instant::now();
-        let class = ctx.stage("classify", || self.understood(&shared, |u, d| u.class(d))).await?;
-        stages.push(stage("classify", ctx, begun));
+        let class = ctx.stage("classify", || understand.class(&shared, labels.as_ref(), ctx)).await?;
+        let mut stages = vec![stage("classify", ctx, begun)];
 
         let begun = Instant::now();
-        let keywords = ctx.stage("keywords", || self.understood(&shared, |u, d| u.keywords(d))).await?;
+        let keywords = ctx.stage("keywords", || understand.keywords(&shared, ctx)).await?;
         stages.push(stage("keywords", ctx, begun));
 
         let begun = Instant::now();
-        let intents = ctx.stage("intents", || self.understood(&shared, |u, d| u.intents(d))).await?;
+        let intents = ctx.stage("intents", || understand.intents(&shared, ctx)).await?;
         stages.push(stage("intents", ctx, begun));
 
         let mut document = Arc::unwrap_or_clone(shared);
-        (document.class, document.keywords, document.intents) = (class, keywords, intents);
+        for warning in [class.warnings, keywords.warnings, intents.warnings].into_iter().flatten() {
+            // What several parts lack is told once.
+            if !document.warnings.contains(&warning) {
+                document.warnings.push(warning);
+            }
+        }
+        (document.class, document.keywords, document.intents) =
+            (Some(class.value), Some(keywords.value), Some(intents.value));
         document.stages.extend(stages);
-        document.warnings.extend(self.understand.iter().flat_map(|understand| understand.warnings()));
         Ok(document)
     }
 }
 
 impl Analyze {
-    /// A part of what is understood, on a thread where it may take its time.
-    async fn understood<T: Send + 'static>(
-        &self,
-        document: &Arc<Document>,
-        what: impl FnOnce(&dyn Understand, &Document) -> T + Send + 'static,
-    ) -> Result<Option<T>, Failure> {
-        let Some(understand) = self.understand.clone() else { return Ok(None) };
-        let document = document.clone();
-        let done = tokio::task::spawn_blocking(move || what(&*understand, &document)).await;
-        // Only a fault of this program ends here; it says nothing of the document, and neither may its message.
-        done.map(Some)
-            .map_err(|_| Failure::retryable("understand-failed", "The document could not be understood."))
-    }
-
     async fn convert(
         &self,
         ctx: &Context,

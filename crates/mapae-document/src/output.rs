@@ -9,6 +9,7 @@
 //! is, because a data file that alters values is wrong; a program that runs such cells as formulas when it
 //! opens a CSV file must be told not to. CSV is RFC 4180 in UTF-8 without a byte order mark.
 
+pub mod chatbot;
 mod markdown;
 
 use std::fs::{self, File};

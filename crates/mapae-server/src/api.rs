@@ -21,6 +21,7 @@ mod health;
 mod hooks;
 mod jobs;
 mod kinds;
+mod labels;
 mod lanes;
 mod leases;
 mod linger;
@@ -156,6 +157,7 @@ fn known_kinds(config: &Config) -> impl Iterator<Item = Kind> {
         (name = "batches", description = "Many jobs as one."),
         (name = "leases", description = "Do work over HTTP: lease it, keep it, tell its end."),
         (name = "dead", description = "Jobs that failed for good, waiting for a person."),
+        (name = "labels", description = "Examples that teach the classifier what is whose."),
         (name = "events", description = "Whom events are told, and what became of it."),
         (name = "runtime", description = "How the whole is doing."),
     ),
@@ -179,6 +181,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(result::whole))
         .routes(routes!(result::text))
         .routes(routes!(result::table))
+        .routes(routes!(result::intents))
         .routes(routes!(dead::list))
         .routes(routes!(dead::redrive))
         .routes(routes!(dead::resolve))
@@ -201,6 +204,10 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(lanes::resume))
         .routes(routes!(lanes::pause_kind))
         .routes(routes!(lanes::resume_kind))
+        .routes(routes!(labels::sets))
+        .routes(routes!(labels::show, labels::teach, labels::forget))
+        .routes(routes!(labels::report))
+        .routes(routes!(labels::unteach))
         .routes(routes!(schedules::list))
         .routes(routes!(schedules::pause))
         .routes(routes!(schedules::resume))

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    adopt, analyze, batch, config, dead, dev, doctor, events, job, jobs, key, migrate, models, queue,
+    adopt, analyze, batch, config, dead, dev, doctor, events, job, jobs, key, labels, migrate, models, queue,
     resources, schedules, serve, shell, submit, tables, work, workers,
 };
 use crate::global::Global;
@@ -68,13 +68,16 @@ enum Command {
     /// Look at the configuration
     #[command(subcommand)]
     Config(config::Configuration),
+    /// Labelled examples that teach the classifier what is whose
+    #[command(subcommand)]
+    Labels(labels::Labels),
     /// Packs of models that make the analysis better
     #[command(subcommand)]
     Models(models::ModelsCommand),
     /// Bring the database's schema up to date
     Migrate(migrate::Migrate),
     /// Check configuration, database, broker, files and clocks
-    Doctor,
+    Doctor(doctor::Doctor),
     /// Print completions for a shell
     Completions(shell::Completions),
     /// Print the manual page
@@ -138,9 +141,10 @@ impl Cli {
             Command::Adopt(command) => command.run(global).await,
             Command::Key(command) => command.run(global).await,
             Command::Config(command) => command.run(global),
+            Command::Labels(command) => command.run(global).await,
             Command::Models(command) => command.run(global),
             Command::Migrate(command) => command.run(global).await,
-            Command::Doctor => doctor::run(global).await,
+            Command::Doctor(command) => command.run(global).await,
             Command::Completions(command) => command.run(Self::command()),
             Command::Man => shell::man(Self::command()),
         }

@@ -11,6 +11,7 @@ pub(crate) mod events;
 pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod key;
+pub(crate) mod labels;
 pub(crate) mod migrate;
 pub(crate) mod models;
 pub(crate) mod queue;

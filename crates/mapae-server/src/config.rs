@@ -5,6 +5,7 @@
 //!        both read key, the table of every key there is
 //! ```
 
+mod ai;
 mod error;
 mod events;
 mod explain;
@@ -58,6 +59,8 @@ pub struct Config {
     pub handlers: BTreeMap<Kind, Handler>,
     pub events: Events,
     /// Where calls to the outside may go beyond what everybody may reach.
+    /// Who is asked for what a model can say, in this order.
+    pub providers: Vec<Provider>,
     pub allowed: Vec<Allowed>,
     pub limits: Limits,
     pub retention: Retention,
@@ -201,6 +204,40 @@ pub struct ReceiverSettings {
     pub url: Address,
     pub secrets: Option<Secrets>,
     pub concurrent: usize,
+}
+
+/// Who is asked for what a model can say.
+#[derive(Clone, Debug)]
+pub enum Provider {
+    /// This program itself.
+    Local,
+    Remote(ProviderSettings),
+}
+
+/// A server that speaks OpenAI's chat API.
+#[derive(Clone, Debug)]
+pub struct ProviderSettings {
+    pub name: String,
+    pub url: Address,
+    pub key: Option<Secret>,
+    pub model: String,
+    pub timeout: Duration,
+    /// What is of persons is taken out before a text is sent.
+    pub redact: bool,
+    pub shape: Shape,
+    /// Tokens of an answer.
+    pub answer_tokens: u64,
+}
+
+/// How the form of an answer is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// By a JSON schema that the server keeps to.
+    Strict,
+    /// As a JSON object; the schema is told in words.
+    Object,
+    /// In words only.
+    Prompt,
 }
 
 impl Events {

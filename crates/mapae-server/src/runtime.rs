@@ -22,9 +22,12 @@ use mapae::outgoing::NoClient;
 use mapae::store::contract::{Store, StoreError};
 use mapae::worker::slots::Slots;
 use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
+use mapae_ai::pack::PackError;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::ai::provider::Providers;
+use crate::ai::taught::Taught;
 use crate::config::{Address, Config};
 use crate::{ai, batches, documents};
 
@@ -48,6 +51,9 @@ pub struct Runtime {
     /// What holds over all processes, as this one was told.
     pub limits: Limits,
     slots: OnceLock<Slots>,
+    /// What owners have taught the classifier.
+    pub taught: Arc<Taught>,
+    understanding: tokio::sync::OnceCell<ai::Local>,
 }
 
 /// Why the runtime could not be opened.
@@ -143,7 +149,21 @@ impl Runtime {
         let (stored, rung) = (store.clone(), broker.clone());
         let accept = Accept::new(stored, rung, window.clone(), metrics.clone(), config.rescan_after);
         let (bell, slots) = (Arc::default(), OnceLock::new());
-        Ok(Arc::new(Self { store, broker, blobs, window, accept, metrics, bell, limits, slots }))
+        let (taught, understanding) = (Arc::new(Taught::new(store.clone())), Default::default());
+        let runtime = Self {
+            store,
+            broker,
+            blobs,
+            window,
+            accept,
+            metrics,
+            bell,
+            limits,
+            slots,
+            taught,
+            understanding,
+        };
+        Ok(Arc::new(runtime))
     }
 
     /// The file store is the one that the database knows, which knows it from now on if it knew none. For whatever
@@ -195,6 +215,19 @@ impl Runtime {
             blobs: self.blobs.clone(),
             metrics: self.metrics.clone(),
         }
+    }
+
+    /// What this process understands of texts; the packs are opened by the first who asks.
+    ///
+    /// # Errors
+    /// [`PackError`] of a pack that is there and broken.
+    pub(crate) async fn understanding(&self) -> Result<&ai::Local, PackError> {
+        let open = || async {
+            let opened = tokio::task::spawn_blocking(ai::Local::open).await;
+            let opened = opened.map_err(|error| PackError::Read(std::io::Error::other(error)))?;
+            opened.map(|local| local.with(self.taught.clone(), self.metrics.clone()))
+        };
+        self.understanding.get_or_try_init(open).await
     }
 
     /// The slots of this process's worker, where it has one.
@@ -250,7 +283,9 @@ impl Runtime {
             rates: config.rates(),
             limits: config.limits(),
         };
-        let handlers = handlers(config)?;
+        let providers = Providers::new(&config.providers, &config.operators(), self.metrics.clone())?;
+        let local = self.understanding().await?.clone().asking(providers);
+        let handlers = handlers(config, &local)?;
         for (kind, resource) in config.undefined_needs() {
             tracing::warn!(%kind, resource, "a kind needs a resource that [resource] does not define: it is not limited");
         }
@@ -267,14 +302,13 @@ impl Runtime {
 pub const BUILT_IN: [&str; 3] = [documents::KIND, ai::KIND, batches::KIND];
 
 /// What this process can run, as the configuration wants it run.
-fn handlers(config: &Config) -> Result<Handlers, WorkerError> {
-    let local = ai::Local::open()?;
+fn handlers(config: &Config, local: &ai::Local) -> Result<Handlers, WorkerError> {
     let mut handlers = Handlers::default();
     if !config.handlers.keys().any(|kind| kind.as_str() == documents::KIND) {
         handlers.add(documents::handler(local.clone()));
     }
     if !config.handlers.keys().any(|kind| kind.as_str() == ai::KIND) {
-        handlers.add(ai::Process(local));
+        handlers.add(ai::Process(local.clone()));
     }
     if !config.handlers.keys().any(|kind| kind.as_str() == batches::KIND) {
         handlers.add(batches::Whole);

@@ -28,8 +28,8 @@ const BLENDS: [[f32; 3]; 8] = [
     [0.1, 0.1, 0.8],
 ];
 /// How freely a fit may follow its examples.
-const STRENGTH: f32 = 80.0;
-const STRENGTHS: [f32; 2] = [20.0, 320.0];
+const STRENGTH: f32 = 20.0;
+const STRENGTHS: [f32; 3] = [5.0, 80.0, 320.0];
 
 /// Why nothing could be learnt.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -71,6 +71,20 @@ pub struct CrossValidation {
     pub accuracy_when_sure: f64,
     /// Answers that were not `unsure`, 0 to 1.
     pub sure: f64,
+    /// In the order of the classifier's labels.
+    pub labels: Vec<LabelFigures>,
+}
+
+/// How the answers about one label were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelFigures {
+    pub label: String,
+    /// That are of it.
+    pub examples: usize,
+    /// Answers that named it.
+    pub told: usize,
+    /// Of those, the ones that were right.
+    pub right: usize,
 }
 
 pub(super) fn train(
@@ -136,7 +150,7 @@ fn model(
 ) -> Classifier {
     let texts: Vec<&str> = examples.iter().map(|example| example.text.as_str()).collect();
     let space = Space::of(&texts);
-    let points: Vec<Point> = texts.iter().map(|text| space.point(text, embedder)).collect();
+    let points = space.points(&texts, embedder);
     let views = [
         sparse_likeness(points.iter().map(|p| &p.letters)),
         sparse_likeness(points.iter().map(|p| &p.words)),
@@ -161,7 +175,7 @@ fn model(
         (0..labels.len()).map(|label| space.weights(&points, &blend, |i| fitted[[i, label]])).collect();
     let threshold = threshold(&shares, mine);
     Classifier {
-        validation: Some(validation(&shares, mine, labels.len(), threshold, blend, strength)),
+        validation: Some(validation(&shares, mine, &labels, threshold, blend, strength)),
         labels: labels.into_iter().map(|label| label.name).collect(),
         by: By::Model,
         threshold,
@@ -188,7 +202,7 @@ fn nearest(
         of.extend([number, number]);
     }
     let space = Space::of(&texts);
-    let points: Vec<Point> = texts.iter().map(|text| space.point(text, embedder)).collect();
+    let points = space.points(&texts, embedder);
     let blend = if embedder.is_some() { [0.2, 0.2, 0.6] } else { [0.5, 0.5, 0.0] };
     let count = |label: usize| of.iter().filter(|l| **l == label).count() as f32;
     let weights = (0..labels.len())
@@ -302,7 +316,7 @@ fn threshold(shares: &Array2<f32>, labels: &[usize]) -> f64 {
 fn validation(
     shares: &Array2<f32>,
     labels: &[usize],
-    count: usize,
+    names: &[Label],
     threshold: f64,
     blend: [f32; 3],
     strength: f32,
@@ -312,19 +326,22 @@ fn validation(
     let all: Vec<usize> = (0..labels.len()).collect();
     let sure: Vec<usize> = all.iter().copied().filter(|i| answers[*i].1 >= threshold).collect();
     let share = |part: usize, of: usize| part as f64 / of.max(1) as f64;
-    let f1 = |label: usize| {
-        let hits = all.iter().filter(|i| right(i) && labels[**i] == label).count();
-        let told = answers.iter().filter(|(answer, _)| *answer == label).count();
-        let are = labels.iter().filter(|l| **l == label).count();
-        share(2 * hits, told + are)
+    let figures = |(label, name): (usize, &Label)| LabelFigures {
+        label: name.name.clone(),
+        examples: labels.iter().filter(|l| **l == label).count(),
+        told: answers.iter().filter(|(answer, _)| *answer == label).count(),
+        right: all.iter().filter(|i| right(i) && labels[**i] == label).count(),
     };
+    let figures: Vec<LabelFigures> = names.iter().enumerate().map(figures).collect();
+    let f1 = figures.iter().map(|of| share(2 * of.right, of.told + of.examples)).sum::<f64>();
     CrossValidation {
         examples: labels.len(),
         accuracy: share(all.iter().filter(|i| right(i)).count(), all.len()),
-        macro_f1: (0..count).map(f1).sum::<f64>() / count as f64,
+        macro_f1: f1 / names.len().max(1) as f64,
         blend,
         strength,
         accuracy_when_sure: share(sure.iter().filter(|i| right(i)).count(), sure.len()),
         sure: share(sure.len(), all.len()),
+        labels: figures,
     }
 }

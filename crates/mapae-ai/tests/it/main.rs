@@ -4,6 +4,7 @@ mod classes;
 mod encoder;
 mod kinds;
 mod korean;
+mod odd;
 
 use std::path::PathBuf;
 use std::sync::Arc;

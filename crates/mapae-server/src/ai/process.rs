@@ -76,8 +76,7 @@ impl Handler for Process {
             }
         };
         let local = self.0.clone();
-        let done = tokio::task::spawn_blocking(move || process(&local, &text)).await;
-        done.map_err(|_| Failure::retryable("understand-failed", "The text could not be understood."))
+        self.0.timed(move || process(&local, &text)).await
     }
 }
 

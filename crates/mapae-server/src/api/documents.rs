@@ -12,8 +12,9 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use mapae::blob::{BlobError, PutLimits};
-use mapae::job::name::{Class, JobId, Kind, Lane, Owner};
+use mapae::job::name::{Class, JobId, Kind, Lane, Owner, SetName};
 use mapae::job::record::{NewJob, PARAMS_BYTES_MAX};
+use mapae::store::contract::Store;
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -41,6 +42,8 @@ pub(super) struct Upload {
     kind: Option<String>,
     /// JSON.
     params: Option<String>,
+    /// The set of labels that decides on the document's class.
+    labels: Option<String>,
     /// For keys of all owners.
     owner: Option<String>,
 }
@@ -55,6 +58,8 @@ pub(super) struct UploadForm {
     kind: Option<String>,
     /// JSON.
     params: Option<String>,
+    /// The set of labels that decides on the document's class.
+    labels: Option<String>,
 }
 
 /// Accepts a file and makes the job that works on it.
@@ -110,6 +115,7 @@ pub(super) async fn upload(
         api.admit(&*caller.runtime.store, &lane, &[], &owner, all).await?;
     }
 
+    form.join_labels(&owner, &*caller.runtime.store).await?;
     let fingerprint = form.fingerprint(&owner, &taken);
     let mut job = NewJob::new(owner, form.kind, form.params);
     job.id = id;
@@ -128,6 +134,7 @@ struct Form {
     name: Option<String>,
     kind: Kind,
     params: Value,
+    labels: Option<SetName>,
 }
 
 impl Form {
@@ -136,6 +143,7 @@ impl Form {
             name: query.name,
             kind: Kind::new(KIND).expect("a valid kind"),
             params: Value::Object(serde_json::Map::new()),
+            labels: None,
         };
         if let Some(kind) = query.kind {
             form.set_kind(&kind)?;
@@ -143,12 +151,32 @@ impl Form {
         if let Some(params) = query.params {
             form.set_params(params.as_bytes())?;
         }
+        if let Some(labels) = query.labels {
+            form.set_labels(&labels)?;
+        }
         Ok(form)
     }
 
     fn set_kind(&mut self, text: &str) -> Result<(), Problem> {
         let bad = |error| Problem::from(&problem::BODY_INVALID).detail(format!("`kind`: {error}."));
         self.kind = Kind::new(text).map_err(bad)?;
+        Ok(())
+    }
+
+    fn set_labels(&mut self, text: &str) -> Result<(), Problem> {
+        let bad = |error| Problem::from(&problem::BODY_INVALID).detail(format!("`labels`: {error}."));
+        self.labels = Some(SetName::new(text).map_err(bad)?);
+        Ok(())
+    }
+
+    /// The labels are one of the params, and are there: better refused now than failed later.
+    async fn join_labels(&mut self, owner: &Owner, store: &dyn Store) -> Result<(), Problem> {
+        let Some(set) = self.labels.take() else { return Ok(()) };
+        store.label_set(owner, &set).await?.ok_or(&problem::LABELS_NOT_FOUND)?;
+        let bad = "`params` is to be an object where `labels` is given.";
+        let params = self.params.as_object_mut();
+        let params = params.ok_or_else(|| Problem::from(&problem::BODY_INVALID).detail(bad))?;
+        params.insert("labels".to_owned(), set.to_string().into());
         Ok(())
     }
 
@@ -191,10 +219,10 @@ impl Form {
                     self.set_params(&bytes)?;
                 }
                 "labels" => {
-                    let detail = "`labels` is not taken yet.";
-                    return Err(Problem::from(&problem::NOT_IN_THIS_VERSION).detail(detail));
+                    let text = small(&mut part, SetName::MAX + 1, patience).await?;
+                    self.set_labels(&String::from_utf8_lossy(&text))?;
                 }
-                _ => return Err(malformed("The parts are `file`, `kind` and `params`.")),
+                _ => return Err(malformed("The parts are `file`, `kind`, `params` and `labels`.")),
             }
         }
         taken.ok_or_else(|| malformed("There is no part `file`."))

@@ -19,27 +19,33 @@ use super::figures::{Counted, OTHER, lanes, rest};
 use super::problem::{Problem, ProblemBody};
 use crate::runtime::Runtime;
 
-/// A counter of the runtime: its name, its label (none where empty), and what it says.
-const COUNTERS: &[(&str, &str, &str)] = &[
-    ("mapae_jobs_accepted_total", "kind", "Jobs accepted by this process."),
-    ("mapae_jobs_duplicate_total", "kind", "Submissions answered with a job that is the same work."),
-    ("mapae_jobs_finished_total", "outcome", "Jobs that ended in this process."),
-    ("mapae_batches_ended_total", "", "Batches all of whose parts have ended, found by this process."),
-    ("mapae_deliveries_total", "answer", "Pointers and rows taken, by what the row said."),
-    ("mapae_lease_lost_total", "kind", "Leases lost while the job ran."),
-    ("mapae_taken_over_total", "", "Pointers taken over from workers that stopped."),
-    ("mapae_events_told_total", "outcome", "Events offered to receivers: taken, put off, or given up."),
-    ("mapae_reaped_total", "kind", "Leases ended because their worker was gone."),
-    ("mapae_rescanned_total", "path", "Pointers handed out again."),
-    ("mapae_published_total", "path", "Pointers handed out for the first time."),
-    ("mapae_retries_total", "kind", "Attempts that ended and will be followed by another."),
-    ("mapae_read_failures_total", "", "Reads that failed."),
+/// A counter of the runtime: its name, its labels (given as `a/b` where there are two), and what it says.
+const COUNTERS: &[(&str, &[&str], &str)] = &[
+    ("mapae_jobs_accepted_total", &["kind"], "Jobs accepted by this process."),
+    ("mapae_jobs_duplicate_total", &["kind"], "Submissions answered with a job that is the same work."),
+    ("mapae_jobs_finished_total", &["outcome"], "Jobs that ended in this process."),
+    ("mapae_batches_ended_total", &[], "Batches all of whose parts have ended, found by this process."),
+    ("mapae_deliveries_total", &["answer"], "Pointers and rows taken, by what the row said."),
+    ("mapae_lease_lost_total", &["kind"], "Leases lost while the job ran."),
+    ("mapae_taken_over_total", &[], "Pointers taken over from workers that stopped."),
+    ("mapae_events_told_total", &["outcome"], "Events offered to receivers: taken, put off, or given up."),
+    ("mapae_reaped_total", &["kind"], "Leases ended because their worker was gone."),
+    ("mapae_rescanned_total", &["path"], "Pointers handed out again."),
+    ("mapae_published_total", &["path"], "Pointers handed out for the first time."),
+    ("mapae_retries_total", &["kind"], "Attempts that ended and will be followed by another."),
+    ("mapae_read_failures_total", &[], "Reads that failed."),
+    (
+        "mapae_ai_requests_total",
+        &["provider", "outcome"],
+        "Questions to models, this program's own among them.",
+    ),
 ];
 
 /// A timing of the runtime: its name, its labels (given as `a/b` where there are two), and what it says.
 const TIMINGS: &[(&str, &[&str], &str)] = &[
     ("mapae_job_wait_seconds", &["kind"], "From due to started."),
     ("mapae_job_run_seconds", &["kind"], "From started to settled."),
+    ("mapae_ai_seconds", &["provider"], "One question to a model, whatever came of it."),
     ("mapae_stage_seconds", &["kind", "stage"], "One stage of a job."),
     (
         "mapae_resource_wait_seconds",
@@ -70,14 +76,16 @@ pub async fn metrics(State(api): State<Api>, request: Request) -> Result<Respons
 async fn render(api: &Api, runtime: &Runtime) -> String {
     let mut page = Page::default();
     let counts = runtime.metrics.counts();
-    for (name, label, help) in COUNTERS {
+    for (name, labels, help) in COUNTERS {
         page.head(name, "counter", help);
         let mut any = false;
         for ((_, value), count) in counts.iter().filter(|((counted, _), _)| counted == name) {
             any = true;
-            page.line(name, &[(label, value)], *count as f64);
+            let values = value.splitn(labels.len(), '/');
+            let pairs: Vec<(&str, &str)> = labels.iter().copied().zip(values).collect();
+            page.line(name, &pairs, *count as f64);
         }
-        if !any && label.is_empty() {
+        if !any && labels.is_empty() {
             page.line(name, &[], 0.0);
         }
     }

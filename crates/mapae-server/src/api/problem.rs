@@ -85,6 +85,9 @@ refusals! {
     SCHEDULE_NOT_FOUND = 404 "schedule-not-found"
         "There is no such schedule." "그런 일정이 없습니다."
         "See /v1/schedules for those there are; one that is new is known once a process that has it is started." "/v1/schedules 에서 일정 목록을 확인하세요. 새 일정은 그것을 가진 프로세스가 시작된 뒤에 보입니다.";
+    LABELS_NOT_FOUND = 404 "labels-not-found"
+        "There is no such set of labels, or no such example in it." "그런 라벨 집합이 없거나, 그 안에 그런 예가 없습니다."
+        "See /v1/labels for those there are; import examples with `mapae labels import`." "/v1/labels 에서 목록을 확인하세요. 예는 `mapae labels import` 로 넣습니다.";
     PART_NOT_FOUND = 404 "part-not-found"
         "The result has no such part." "결과에 그런 부분이 없습니다."
         "Get /v1/jobs/{id}/result to see what there is." "/v1/jobs/{id}/result 에서 무엇이 있는지 확인하세요.";
@@ -112,6 +115,12 @@ refusals! {
     BATCH_CLOSED = 409 "batch-closed"
         "The batch takes no more parts." "배치에 더 추가할 수 없습니다."
         "Submit the others as a batch of their own." "나머지는 새 배치로 보내세요.";
+    LABEL_SET_FULL = 409 "label-set-full"
+        "The set of labels would be larger than a set may be; nothing of the call was kept." "라벨 집합이 한도를 넘게 됩니다. 이 호출에서 저장된 것은 없습니다."
+        "See `detail` for which bound; delete examples that are not needed, or use another set." "어느 한도인지는 `detail` 에 있습니다. 필요 없는 예를 지우거나 다른 집합을 쓰세요.";
+    LABELS_NOT_ENOUGH = 409 "labels-not-enough"
+        "Nothing can be learnt from the set of labels as it stands." "지금의 라벨 집합에서는 배울 수 있는 것이 없습니다."
+        "See `detail` for what is missing; give at least two labels, each with an example or a description." "무엇이 모자라는지는 `detail` 에 있습니다. 예나 설명이 있는 라벨을 둘 이상 주세요.";
     KEY_REUSED = 409 "idempotency-key-reused"
         "This Idempotency-Key was used for another submission." "이 Idempotency-Key 는 다른 요청에 이미 쓰였습니다."
         "Use a new key for a new submission." "새 요청에는 새 키를 쓰세요.";

@@ -16,7 +16,9 @@ use mapae::blob::BlobName;
 use mapae::job;
 use mapae::job::name::JobId;
 use mapae::job::record::Output;
-use mapae_document::document::Table;
+use mapae::store::contract::Scope;
+use mapae_document::document::{Intent, Table};
+use mapae_document::output::chatbot::Form;
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
@@ -26,6 +28,7 @@ use super::documents::of_blobs;
 use super::extract::Id;
 use super::jobs::tagged;
 use super::problem::{self, Problem, ProblemBody};
+use crate::runtime::Runtime;
 
 /// What the job made, as JSON.
 #[utoipa::path(
@@ -45,7 +48,7 @@ pub(super) async fn whole(
     Id(id): Id,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let name = match output(&caller, id).await? {
+    let name = match output(&caller.runtime, &caller.scope(), id).await? {
         None => return Ok(StatusCode::NO_CONTENT.into_response()),
         Some(Output::Inline(value)) => {
             let bytes = serde_json::to_vec(&value).expect("what came from JSON is JSON");
@@ -77,16 +80,27 @@ pub(super) async fn text(
     Id(id): Id,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    let text = text_of(&api, &caller.runtime, &caller.scope(), id).await?;
+    Ok(tagged(&headers, text.into_bytes(), "text/plain; charset=utf-8"))
+}
+
+/// The text of the document that the job made.
+pub(super) async fn text_of(
+    api: &Api,
+    runtime: &Runtime,
+    scope: &Scope,
+    id: JobId,
+) -> Result<String, Problem> {
     #[derive(Deserialize)]
     struct WithText {
         text: String,
     }
-    let found = read(&api, &caller, id, |source| match source {
+    let found = read(api, runtime, scope, id, |source| match source {
         Source::Value(value) => WithText::deserialize(value).ok(),
         Source::File(file) => serde_json::from_reader(file).ok(),
     });
     let WithText { text } = found.await?.ok_or(&problem::PART_NOT_FOUND)?;
-    Ok(tagged(&headers, text.into_bytes(), "text/plain; charset=utf-8"))
+    Ok(text)
 }
 
 /// One table of the document, counted from 1.
@@ -107,7 +121,8 @@ pub(super) async fn table(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let number = wanted.number;
-    let found = read(&api, &caller, id, move |source| match source {
+    let scope = caller.scope();
+    let found = read(&api, &caller.runtime, &scope, id, move |source| match source {
         Source::Value(value) => NthTable(number).deserialize(value).ok().flatten(),
         Source::File(file) => {
             NthTable(number).deserialize(&mut serde_json::Deserializer::from_reader(file)).ok().flatten()
@@ -124,6 +139,47 @@ pub(super) async fn table(
     // Never shown in place: a browser is not to guess what it is.
     let attachment = HeaderValue::from_static("attachment; filename=\"table.csv\"");
     response.headers_mut().insert(header::CONTENT_DISPOSITION, attachment);
+    Ok(response)
+}
+
+/// The document's intents, in a form that builders of chatbots read.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/result/{part}", tag = "jobs",
+    params(("id" = String, Path), ("part" = String, Path, description = "`intents.json`, `intents.csv`, `intents.rasa` or `intents.dialogflow`")),
+    security(("key" = ["files:read"]), ("key" = ["jobs:read"])),
+    responses(
+        (status = 200, content(("application/json"), ("text/csv"), ("application/zip"))),
+        (status = "default", body = ProblemBody),
+    ),
+)]
+pub(super) async fn intents(
+    State(api): State<Api>,
+    caller: Caller<ResultRead>,
+    Id(id): Id,
+    Path(path): Path<std::collections::HashMap<String, String>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    #[derive(Deserialize)]
+    struct WithIntents {
+        language: Option<String>,
+        intents: Option<Vec<Intent>>,
+    }
+    let form = path.get("part").and_then(|part| Form::parse(part.strip_prefix("intents.")?));
+    let form = form.ok_or(&problem::PART_NOT_FOUND)?;
+    let scope = caller.scope();
+    let found = read(&api, &caller.runtime, &scope, id, |source| match source {
+        Source::Value(value) => WithIntents::deserialize(value).ok(),
+        Source::File(file) => serde_json::from_reader(file).ok(),
+    });
+    let found = found.await?.and_then(|found| Some((found.intents?, found.language)));
+    let (intents, language) = found.ok_or(&problem::PART_NOT_FOUND)?;
+    let bytes = form.write(&intents, language.as_deref());
+    let mut response = tagged(&headers, bytes, form.media_type());
+    if form != Form::Json {
+        // Never shown in place: a browser is not to guess what it is.
+        let attachment = HeaderValue::from_str(&format!("attachment; filename=\"{}\"", form.file()));
+        response.headers_mut().insert(header::CONTENT_DISPOSITION, attachment.expect("a name of ours"));
+    }
     Ok(response)
 }
 
@@ -161,15 +217,16 @@ enum Source {
 /// The job's result, through `part`, on a thread where it may take its time.
 async fn read<T: Send + 'static>(
     api: &Api,
-    caller: &Caller<ResultRead>,
+    runtime: &Runtime,
+    scope: &Scope,
     id: JobId,
     part: impl FnOnce(Source) -> Option<T> + Send + 'static,
 ) -> Result<Option<T>, Problem> {
-    let source = match output(caller, id).await? {
+    let source = match output(runtime, scope, id).await? {
         None => return Ok(None),
         Some(Output::Inline(value)) => Source::Value(value),
         Some(Output::File { name, .. }) => {
-            let file = caller.runtime.blobs.open_local(&blob(&name)?).await;
+            let file = runtime.blobs.open_local(&blob(&name)?).await;
             Source::File(BufReader::new(file.map_err(|error| of_blobs(api, error))?))
         }
     };
@@ -178,10 +235,9 @@ async fn read<T: Send + 'static>(
 }
 
 /// What a job gave that has succeeded: nothing, where its handler gave nothing.
-async fn output(caller: &Caller<ResultRead>, id: JobId) -> Result<Option<Output>, Problem> {
-    let scope = caller.scope();
-    let store = &caller.runtime.store;
-    let job = store.job(&scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
+async fn output(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Option<Output>, Problem> {
+    let store = &runtime.store;
+    let job = store.job(scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
     match job.state {
         job::State::Succeeded => {}
         job::State::Pending | job::State::Running => return Err((&problem::NOT_FINISHED).into()),
@@ -190,7 +246,7 @@ async fn output(caller: &Caller<ResultRead>, id: JobId) -> Result<Option<Output>
             return Err(Problem::from(&problem::NOT_SUCCEEDED).detail(detail));
         }
     }
-    Ok(store.output(&scope, id).await?)
+    Ok(store.output(scope, id).await?)
 }
 
 fn blob(name: &str) -> Result<BlobName, Problem> {

@@ -11,14 +11,16 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use mapae::blob::{BlobName, PutLimits};
 use mapae::job::State;
-use mapae::job::name::{JobId, Kind, Owner};
+use mapae::job::name::{JobId, Kind, LabelName, Owner, SetName};
 use mapae::job::record::{Job, NewJob, Output, Source};
 use mapae::job::retry::Failure;
-use mapae::store::contract::Scope;
+use mapae::store::contract::{Example, SET_EXAMPLES_MAX, Scope, TeachError};
 use mapae_document::document::Document;
+use mapae_document::output::chatbot::Form;
 use serde_json::{Value, json};
 
-use super::submit;
+use super::jobs::pages;
+use super::{segment, submit};
 use crate::config::{Config, Flag};
 use crate::documents::KIND;
 use crate::global::Global;
@@ -56,12 +58,22 @@ pub(crate) struct Analyze {
     /// The password of the files that have one
     #[arg(long)]
     password: Option<String>,
+    /// The set of labels that decides on the class; `mapae labels` makes it
+    #[arg(long, value_name = "NAME")]
+    labels: Option<String>,
+    /// Write the intents for chatbot builders, too: csv, rasa, dialogflow
+    #[arg(long, value_name = "FORM,…", value_delimiter = ',', value_parser = form)]
+    export: Vec<Form>,
     /// How many files are worked on at the same time [default: one a processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Where to keep database and files [default: a temporary folder]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+}
+
+fn form(text: &str) -> Result<Form, String> {
+    Form::parse(text).ok_or_else(|| format!("one of {}", Form::ALL.map(Form::as_str).join(", ")))
 }
 
 /// A file and what has become of it.
@@ -96,6 +108,9 @@ impl Analyze {
         let stop = signals::stop_token()?;
         let runtime = Runtime::open(&config, Migrate::Always).await?;
         runtime.own_files().await?;
+        if let Some(name) = &self.labels {
+            borrow(global, name, &runtime).await?;
+        }
         let keeper = runtime.start_keeper(&config).map_err(WorkerError::from)?;
         let worker = runtime.start_worker(&config, stop.clone()).await?;
         let done = stop.run_until_cancelled(self.all(&config, &runtime)).await;
@@ -185,10 +200,13 @@ impl Analyze {
         let body = tokio_util::io::ReaderStream::new(file);
         let limits = PutLimits { bytes_max: config.limits.upload };
         let kind = Kind::new(KIND).expect("a valid kind");
-        let owner = Owner::new("local").expect("a valid owner");
+        let owner = owner();
         let mut params = json!({ "language": language() });
         if let Some(password) = &self.password {
             params["password"] = json!(password);
+        }
+        if let Some(labels) = &self.labels {
+            params["labels"] = json!(labels);
         }
         let mut job = NewJob::new(owner, kind, params);
         job.retry = config.retry(&job.kind);
@@ -247,9 +265,14 @@ impl Analyze {
                 }
                 let row = summary(entry, &document);
                 if let Some(out) = self.out() {
-                    let folder = out.join(&entry.folder);
+                    let (folder, forms) = (out.join(&entry.folder), self.export.clone());
                     let written = tokio::task::spawn_blocking(move || {
-                        mapae_document::output::write(&document, &folder)
+                        mapae_document::output::write(&document, &folder)?;
+                        let intents = document.intents.as_deref().unwrap_or_default();
+                        forms.into_iter().filter(|form| *form != Form::Json).try_for_each(|form| {
+                            let bytes = form.write(intents, document.language.as_deref());
+                            std::fs::write(folder.join(form.file()), bytes)
+                        })
                     });
                     written.await.map_err(|_| unreadable("Writing the result ended early."))?.map_err(
                         |error| {
@@ -275,6 +298,38 @@ impl Analyze {
                 Ok(json!({ "file": entry.folder, "failure": code }))
             }
         }
+    }
+}
+
+/// Whose the jobs are, and what they are taught by.
+fn owner() -> Owner {
+    Owner::new("local").expect("a valid owner")
+}
+
+/// The set of labels as it stands on the server or in the database of the configuration, for the database of these
+/// jobs.
+async fn borrow(global: &Global, name: &str, runtime: &Runtime) -> Result<(), Trouble> {
+    let unusable = |error: &dyn std::fmt::Display| {
+        Trouble::usage("labels-unusable", format!("{error}."), "see the set with `mapae labels show`")
+    };
+    let set = SetName::new(name).map_err(|error| unusable(&error))?;
+    let client = global.client().await?;
+    let path = format!("/v1/labels/{}", segment(name));
+    let items = pages(&*client, &path, &[], SET_EXAMPLES_MAX).await?;
+    let mut examples = Vec::new();
+    for item in &items {
+        let text = |field: &str| item[field].as_str().unwrap_or_default();
+        let label = LabelName::new(text("label")).map_err(|error| unusable(&error))?;
+        let describes = item["description"].is_string();
+        let of = if describes { "description" } else { "text" };
+        examples.extend(Example::new(label, text("title"), text(of), describes));
+    }
+    // What an earlier run left in --data is not what the set is now.
+    runtime.store.forget(&owner(), &set).await?;
+    match runtime.store.teach(&owner(), &set, &examples).await {
+        Ok(_) => Ok(()),
+        Err(TeachError::Store(error)) => Err(error.into()),
+        Err(full) => Err(unusable(&full)),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use clap::Args;
 use mapae::blob::Blobs;
 use mapae::broker::contract::BrokerError;
 use mapae::broker::{self, BrokerPlan};
@@ -12,7 +13,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::ai::Local;
-use crate::config::{Config, show_duration};
+use crate::ai::provider::call::{Caller, Question};
+use crate::config::{Config, Provider, ProviderSettings, Shape, show_duration};
 use crate::global::Global;
 use crate::output;
 use crate::runtime::open_store;
@@ -21,7 +23,20 @@ use crate::trouble::{Exit, Trouble};
 /// A clock further off than this is told of. Nothing depends on it but what people read in logs.
 const CLOCK_OFF_MS: u64 = 2_000;
 
-pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
+#[derive(Args)]
+pub(crate) struct Doctor {
+    /// Ask each provider of models a short question, too, in each form that answers can be asked for in
+    #[arg(long)]
+    providers: bool,
+}
+
+impl Doctor {
+    pub(crate) async fn run(self, global: &Global) -> Result<ExitCode, Trouble> {
+        check(global, self.providers).await
+    }
+}
+
+async fn check(global: &Global, ask: bool) -> Result<ExitCode, Trouble> {
     let config = global.configuration(&[])?;
     let mut findings = vec![ok("configuration", "right".to_owned()), timing(&config)];
     findings.push(kinds(&config));
@@ -31,10 +46,56 @@ pub(crate) async fn run(global: &Global) -> Result<ExitCode, Trouble> {
     findings.push(files(&config, known).await);
     findings.extend(broker(&config).await);
     findings.push(models());
+    for provider in config.providers.iter().filter(|_| ask) {
+        if let Provider::Remote(settings) = provider {
+            findings.push(self::provider(settings, &config).await);
+        }
+    }
     let columns = [("CHECK", "check"), ("", "status"), ("FOUND", "found"), ("HELP", "help")];
     output::list(global.output, &findings, &columns, "check")?;
     let failed = findings.iter().any(|finding| finding["status"] == "FAILED");
     Ok(if failed { ExitCode::from(Exit::Unavailable as u8) } else { ExitCode::SUCCESS })
+}
+
+/// What a provider can do: the strictest form of answers first.
+async fn provider(settings: &ProviderSettings, config: &Config) -> Value {
+    let check = format!("provider {}", settings.name);
+    let (mut works, mut refused) = (Vec::new(), Vec::new());
+    for (shape, name) in [(Shape::Strict, "strict"), (Shape::Object, "object"), (Shape::Prompt, "prompt")] {
+        match probe(&ProviderSettings { shape, ..settings.clone() }, config).await {
+            Ok(()) => works.push(name),
+            Err(class) => refused.push(format!("{name}: {class}")),
+        }
+    }
+    let right = match settings.shape {
+        Shape::Strict => "strict",
+        Shape::Object => "object",
+        Shape::Prompt => "prompt",
+    };
+    if works.contains(&right) {
+        return ok(&check, format!("answers in the forms {}", works.join(", ")));
+    }
+    let found = format!("no use in the form {right} ({})", refused.join(", "));
+    match works.first() {
+        Some(other) => {
+            let help = format!("set ai.provider.{}.schema = \"{other}\"", settings.name);
+            finding(&check, "warning", found, &help)
+        }
+        None => finding(&check, "FAILED", found, "check its url, key and model"),
+    }
+}
+
+/// Whether it answers a question of ours in its form.
+async fn probe(settings: &ProviderSettings, config: &Config) -> Result<(), &'static str> {
+    let caller = Caller::new(settings.clone(), config.operators()).map_err(|_| "tls")?;
+    let schema = json!({
+        "type": "object", "additionalProperties": false, "required": ["word"],
+        "properties": { "word": { "type": "string" } },
+    });
+    let question =
+        Question { task: "Give the word that the user says.", text: "blue", name: "word", schema: &schema };
+    let answer = caller.ask(&question, settings.timeout).await.map_err(|refusal| refusal.class.as_str())?;
+    if answer["word"].is_string() { Ok(()) } else { Err("malformed") }
 }
 
 fn finding(check: &str, status: &str, found: String, help: &str) -> Value {

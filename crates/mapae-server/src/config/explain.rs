@@ -59,7 +59,7 @@ impl Settings {
 fn shown(key: &Key, setting: &Setting) -> String {
     match &setting.value {
         // No address, so nothing of it is shown; the name of a file is.
-        Value::String(_) | Value::Array(_) if key.path.ends_with(".secret") => "\"***\"".to_owned(),
+        Value::String(_) | Value::Array(_) if key.secret && !is_address(key) => "\"***\"".to_owned(),
         Value::String(text) if key.secret => Value::String(Address::new(text).to_string()).to_string(),
         // Numbers from the environment are strings; they are shown as the file would have them.
         Value::String(text) if key.default.is_some_and(|default| default_value(default).is_integer()) => {
@@ -67,4 +67,8 @@ fn shown(key: &Key, setting: &Setting) -> String {
         }
         value => value.to_string(),
     }
+}
+
+fn is_address(key: &Key) -> bool {
+    key.path.ends_with(".url") || key.path == "events.to"
 }

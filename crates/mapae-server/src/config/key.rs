@@ -310,6 +310,39 @@ pub const KEYS: &[Key] = &[
         "a list of hosts, domains and networks, such as [\"hooks.internal\", \"*.svc.local\", \"10.1.0.0/16\"]",
         "Where calls to the outside may go although it is private, reserved or not https.",
     ),
+    key(
+        "ai.providers",
+        Some("[\"local\"]"),
+        "a list of \"local\" and of names NAME of [ai.provider.NAME], each once",
+        "Who is asked for intents, in this order; \"local\" is this program itself. What follows \"local\" is never asked.",
+    ),
+    secret(
+        "ai.provider.*.url",
+        None,
+        "an http:// or https:// address such as \"https://HOST/v1\", or { file = \"PATH\" }",
+        "A server that speaks OpenAI's chat API, up to what stands before /chat/completions. It may be private.",
+    ),
+    secret("ai.provider.*.key", None, "a key, or { file = \"PATH\" }", "What it is shown as the bearer of."),
+    key("ai.provider.*.model", None, "a text", "The model that is asked for. Needed."),
+    key("ai.provider.*.timeout", Some("\"60s\""), TIME, "How long one call may take."),
+    key(
+        "ai.provider.*.redact",
+        Some("true"),
+        "true or false",
+        "Whether numbers of persons, businesses, cards and phones and mail addresses are taken out before a text is sent.",
+    ),
+    key(
+        "ai.provider.*.schema",
+        Some("\"strict\""),
+        "strict, object or prompt",
+        "How the form of an answer is asked for: by a JSON schema, as a JSON object, or in words only.",
+    ),
+    key(
+        "ai.provider.*.answer_tokens",
+        Some("2048"),
+        "a number from 64 to 65536",
+        "How long an answer may be; once, for one that was cut off, twice as long.",
+    ),
     key("limits.upload", Some("\"4GiB\""), SIZE, "The largest file that is accepted."),
     key(
         "limits.uploads",
@@ -354,7 +387,7 @@ pub const KEYS: &[Key] = &[
 
 /// Keys of the design that this version does not act on. They are refused: ignoring one would promise
 /// what is not done.
-const LATER: &[&str] = &["ai", "labels", "dashboard", "handler.*.complete.event"];
+const LATER: &[&str] = &["dashboard", "handler.*.complete.event"];
 
 impl Key {
     /// Whether this key is what `path` names.

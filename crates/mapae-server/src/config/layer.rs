@@ -74,11 +74,12 @@ impl Settings {
 
     /// The names an operator chose below a table: the kinds below `kind`.
     pub fn names_below(&self, table: &str) -> Vec<&str> {
+        let above: Vec<&str> = table.split('.').collect();
         let mut names: Vec<&str> = self
             .0
             .keys()
-            .filter(|path| path.first().is_some_and(|first| first == table))
-            .filter_map(|path| path.get(1))
+            .filter(|path| path.len() > above.len() && path.iter().zip(&above).all(|(a, b)| a == b))
+            .filter_map(|path| path.get(above.len()))
             .map(String::as_str)
             .collect();
         names.dedup();

@@ -75,6 +75,7 @@ impl Reader<'_> {
             resources: self.resources(),
             handlers: self.handlers(),
             events: self.events(),
+            providers: self.providers(),
             allowed: self.read("outgoing.allow", |value| {
                 value::list(value)?.iter().map(|text| Allowed::parse(text)).collect()
             }),
@@ -386,7 +387,7 @@ impl Reader<'_> {
         })
     }
 
-    fn optional<T>(&mut self, path: Vec<String>, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
+    pub(super) fn optional<T>(&mut self, path: Vec<String>, read: impl Fn(&Value) -> Option<T>) -> Option<T> {
         let setting = self.settings.get(&path)?;
         let read = read(&setting.value);
         if read.is_none() {

@@ -154,13 +154,38 @@ fn unknown_keys_name_the_nearest_known_one() {
 
 #[test]
 fn what_this_version_does_not_do_is_refused_not_ignored() {
-    for file in [
-        "[ai]\nproviders = [\"local\"]",
-        "[ai.provider.local]\nkind = \"x\"",
-        "[handler.\"a.b\".complete]\nevent = { source = \"amqp://mq/x\" }",
-    ] {
+    for file in
+        ["[dashboard]\ntitle = \"x\"", "[handler.\"a.b\".complete]\nevent = { source = \"amqp://mq/x\" }"]
+    {
         let errors = load(file).unwrap_err();
         assert!(errors.iter().any(|error| error.contains("is not in this version")), "{file:?}: {errors:?}");
+    }
+}
+
+#[test]
+fn providers_of_models_are_asked_in_the_order_of_their_list() {
+    use mapae_server::config::Provider;
+    let a = "[ai.provider.a]\nurl = \"https://a.example/v1\"\nmodel = \"m\"\nkey = \"sk-1\"\n";
+    let config = load(&format!("[ai]\nproviders = [\"a\", \"local\"]\n{a}")).unwrap();
+    let [Provider::Remote(first), Provider::Local] = config.providers.as_slice() else {
+        panic!("{:?}", config.providers)
+    };
+    assert!(first.redact && first.model == "m" && first.timeout.as_secs() == 60);
+    assert!(!format!("{config:?}").contains("sk-1"));
+    assert!(matches!(load("").unwrap().providers.as_slice(), [Provider::Local]));
+    for (file, key) in [
+        ("[ai]\nproviders = [\"b\"]\n", "ai.providers"),
+        ("[ai]\nproviders = []\n", "ai.providers"),
+        ("[ai]\nproviders = [\"a\", \"a\"]\n", "ai.providers"),
+        ("[ai.provider.b]\nurl = \"https://b.example\"\n", "ai.provider.b.model"),
+        ("[ai.provider.b]\nmodel = \"m\"\n", "ai.provider.b.url"),
+        ("[ai.provider.b]\nmodel = \"m\"\nurl = \"ftp://x\"\n", "ai.provider.b.url"),
+        ("[ai.provider.local]\nmodel = \"m\"\nurl = \"https://x\"\n", "ai.provider.local.url"),
+        ("[ai.provider.b]\nmodel = \"m\"\nurl = \"https://x\"\nschema = \"loose\"\n", "ai.provider.b.schema"),
+    ] {
+        let errors = load(&format!("{file}{a}")).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].contains(key), "{file:?}: {errors:?}");
+        assert!(!errors[0].contains("sk-1"));
     }
 }
 

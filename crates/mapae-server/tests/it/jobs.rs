@@ -238,15 +238,30 @@ async fn a_result_is_there_once_the_job_succeeded_and_says_why_not_otherwise() {
             { "row": 1, "col": 1, "rowspan": 1, "colspan": 1, "text": "=1+1", "value": null },
         ],
     });
-    let output = json!({ "text": "본문", "tables": [table] });
+    let intents = json!([{
+        "name": "pay", "utterances": ["How?", "When?"], "answer": "At once.", "origin": "template", "page": 2, "quote": null,
+    }]);
+    let output = json!({ "text": "본문", "tables": [table], "language": "en", "intents": intents });
     site.succeed(output.clone()).await;
     assert_eq!(site.get(&key, &result).await.json(), output);
+    assert_eq!(site.get(&key, &format!("{result}/intents.json")).await.json(), intents);
+    let rows = "intent,utterance,answer,origin,page\r\npay,How?,At once.,template,2\r\npay,When?,At once.,template,2\r\n";
+    assert_eq!(site.get(&key, &format!("{result}/intents.csv")).await.bytes, rows);
+    for form in ["intents.rasa", "intents.dialogflow"] {
+        let archive = site.get(&key, &format!("{result}/{form}")).await;
+        assert!(
+            archive.bytes.starts_with(b"PK") && archive.header("content-disposition").ends_with(".zip\""),
+            "{form}"
+        );
+    }
     assert_eq!(site.get(&key, &format!("{result}/text")).await.bytes, "본문");
     let csv = site.get(&key, &format!("{result}/tables/1.csv")).await;
     assert_eq!(csv.bytes, "\"a,b\",\r\n,=1+1\r\n");
     assert!(csv.header("content-disposition").starts_with("attachment"));
     assert_eq!(site.get(&key, &format!("{result}/tables/1.json")).await.json(), table);
-    for part in ["tables/2.csv", "tables/0.csv", "tables/-1.json", "tables/1.xml", "tables/1"] {
+    for part in
+        ["tables/2.csv", "tables/0.csv", "tables/-1.json", "tables/1.xml", "tables/1", "intents.xml", "x"]
+    {
         assert_eq!(site.get(&key, &format!("{result}/{part}")).await.problem(), "part-not-found", "{part}");
     }
 

@@ -12,6 +12,7 @@ mod events;
 mod health;
 mod jobs;
 mod kinds;
+mod labels;
 mod limits;
 mod plans;
 mod problems;

@@ -1,5 +1,6 @@
 //! What is understood of documents and texts on a machine that has no packs of models.
 
+use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -58,6 +59,96 @@ fn a_document_has_a_class_keywords_and_intents_without_packs() {
 }
 
 #[test]
+fn a_table_of_questions_becomes_intents_for_a_chatbot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let table =
+        "번호,질문,답변\n1,회비는 언제 내나요?,\"매월 첫째 날, 자동으로 냅니다.\"\n2,탈퇴,설정에서 합니다.\n";
+    std::fs::write(path.join("faq.csv"), table).unwrap();
+    let analyze = ["analyze", "faq.csv", "--json", "--out", "out", "--export", "csv,rasa,dialogflow"];
+    let document: Value = serde_json::from_str(&run(path, &analyze).ok()).unwrap();
+    let intents = document["intents"].as_array().unwrap();
+    assert_eq!(intents.len(), 2, "{intents:?}");
+    assert_eq!(intents[0]["utterances"], json!(["회비는 언제 내나요?"]));
+    assert_eq!(intents[0]["answer"], "매월 첫째 날, 자동으로 냅니다.");
+    assert_eq!(intents[1]["name"], "탈퇴");
+    let text = document["text"].as_str().unwrap();
+    for intent in intents {
+        assert_eq!(at(text, &intent["quote"]), intent["answer"].as_str().unwrap());
+    }
+    let exported = std::fs::read_to_string(path.join("out/faq.csv/intents.csv")).unwrap();
+    assert!(exported.contains("\r\n탈퇴,탈퇴,설정에서 합니다.,extractive,\r\n"), "{exported}");
+    for name in ["intents-rasa.zip", "intents-dialogflow.zip"] {
+        assert!(std::fs::read(path.join("out/faq.csv").join(name)).unwrap().starts_with(b"PK"), "{name}");
+    }
+    assert_eq!(run(path, &["analyze", "faq.csv", "--export", "yaml"]).code, 2);
+}
+
+/// A server of OpenAI's chat API that gives this answer to whatever it is asked.
+fn provider(answer: &Value) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let choice = json!({ "message": { "content": answer.to_string() }, "finish_reason": "stop" });
+    let body = json!({ "choices": [choice] }).to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut asked = Vec::new();
+            let whole = |asked: &[u8]| {
+                let text = String::from_utf8_lossy(asked).into_owned();
+                let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+                body.is_some_and(|body| serde_json::from_str::<Value>(&body).is_ok())
+            };
+            let mut part = [0; 4096];
+            while !whole(&asked) {
+                let read = stream.read(&mut part).unwrap();
+                assert!(read > 0, "the request is whole");
+                asked.extend_from_slice(&part[..read]);
+            }
+            let head =
+                format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+            stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        }
+    });
+    url
+}
+
+#[test]
+fn a_provider_says_what_may_be_asked_and_the_document_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let text = "# 회비\n\n회비는 매월\n첫째 날에 냅니다. 문의는 010-1234-5678 로 합니다.\n\nQ: 탈퇴는 어떻게 하나요?\nA: 설정에서 합니다.\n";
+    std::fs::write(path.join("a.txt"), text).unwrap();
+    let intent = |name: &str, says: &[&str], answer: &str| json!({ "name": name, "utterances": says, "answer": answer });
+    let url = provider(&json!({ "intents": [
+        intent("회비 납부", &["회비는 언제 내나요?", "언제 돈을 내죠?"], "회비는 매월 첫째 날에 냅니다."),
+        intent("문의", &["어디로 전화하나요?"], "문의는 [PHONE-1] 로 합니다."),
+        intent("금액", &["얼마인가요?"], "회비는 만 원입니다."),
+        intent("탈퇴", &["탈퇴는 어떻게 하나요", "그만두고 싶어요"], "설정에서 합니다."),
+    ] }));
+    let config = format!(
+        "[ai]\nproviders = [\"a\", \"local\"]\n[ai.provider.a]\nurl = \"{url}\"\nmodel = \"m\"\nkey = \"sk-1\"\n"
+    );
+    std::fs::write(path.join("mapae.toml"), config).unwrap();
+    let document = analysed(path, "a.txt");
+    let text = document["text"].as_str().unwrap();
+    let intents = document["intents"].as_array().unwrap();
+    let shown: Vec<_> =
+        intents.iter().map(|intent| (&intent["origin"], at(text, &intent["quote"]))).collect();
+    let quotes = ["회비는 매월\n첫째 날에 냅니다.", "문의는 010-1234-5678 로 합니다.", "설정에서 합니다."];
+    let origins = ["provider", "provider", "extractive"].map(|origin| json!(origin));
+    let expected: Vec<_> = origins.iter().zip(quotes.map(str::to_owned)).collect();
+    assert_eq!(shown, expected, "{intents:?}");
+    assert_eq!(intents[2]["utterances"], json!(["탈퇴는 어떻게 하나요?", "그만두고 싶어요"]));
+    assert!(codes(&document["warnings"]).contains(&"intents-dropped"), "{}", document["warnings"]);
+
+    let printed = run(path, &["config", "print"]).ok();
+    assert!(!printed.contains("sk-1") && printed.contains("key = \"***\""), "{printed}");
+    let asked = run(path, &["doctor", "--providers"]);
+    assert!(asked.out.contains("provider a"), "{}", asked.out);
+}
+
+#[test]
 fn tables_and_the_class_of_a_document_do_not_get_into_each_others_way() {
     let folder = tempfile::tempdir().unwrap();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/budget-2026.pdf");
@@ -101,6 +192,13 @@ fn a_text_has_keywords_and_says_why_it_has_no_embedding() {
         assert!(result["warnings"][0]["message"].as_str().unwrap().contains("no embedding"), "{result}");
     }
 
+    let metrics = body(&server, "/metrics");
+    for line in [
+        "mapae_ai_requests_total{provider=\"local\",outcome=\"ok\"} 2",
+        "mapae_ai_seconds_count{provider=\"local\"} 2",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
     let wrong = submit(&json!({ "txt": text }));
     assert!(wrong.code == 1 && wrong.out.contains("params-invalid"), "{}", wrong.out);
     assert!(!wrong.out.contains("메시지"), "a failure shows nothing of the text");
@@ -108,12 +206,16 @@ fn a_text_has_keywords_and_says_why_it_has_no_embedding() {
 
 /// What a job gave, as its link says.
 fn result(server: &Server, job: &Value) -> Value {
-    let url = format!("{}{}", server.url, job["links"]["result"].as_str().unwrap());
+    serde_json::from_str(&body(server, job["links"]["result"].as_str().unwrap())).unwrap()
+}
+
+fn body(server: &Server, path: &str) -> String {
+    let url = format!("{}{path}", server.url);
     // Fails where another test was first.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let request = reqwest::Client::new().get(url).bearer_auth(&server.key).timeout(PATIENCE);
-        serde_json::from_slice(&request.send().await.unwrap().bytes().await.unwrap()).unwrap()
+        request.send().await.unwrap().text().await.unwrap()
     })
 }

@@ -143,6 +143,22 @@ name!(
     |c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c)
 );
 name!(
+    /// What an owner calls a set of labelled examples.
+    SetName,
+    "the name of a set of labels",
+    64,
+    "a-z, A-Z, 0-9, '.', '_', '-'",
+    |c| c.is_ascii_alphanumeric() || "._-".contains(c)
+);
+name!(
+    /// What something belongs to, as its owner calls it. At most 128 bytes.
+    LabelName,
+    "a label",
+    128,
+    "text without control characters",
+    |c| !c.is_control()
+);
+name!(
     /// What a client that leases over HTTP calls itself.
     ClientName,
     "a worker's name",

@@ -2,8 +2,8 @@
 //!
 //! One trait for each side that stands before a store: [`Run`] is the worker's, [`Remote`] that of work that
 //! others do, [`Keep`], [`Tell`], [`Tidy`] and [`Schedules`] the keeper's, [`View`] the reader's, [`Control`] that of people
-//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own. [`Batches`] is that of jobs
-//! that wait for others. A store is all eleven.
+//! and of accepting; [`Gates`] is what holds between all of them; [`Records`] is what it does for the user's own;
+//! [`Batches`] is that of jobs that wait for others; [`Labels`] is what owners teach with. A store is all twelve.
 //!
 //! | rule | |
 //! |---|---|
@@ -21,6 +21,7 @@ mod batch;
 mod control;
 mod gate;
 mod keep;
+mod label;
 mod record;
 mod remote;
 mod run;
@@ -38,6 +39,11 @@ pub use self::batch::Batches;
 pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung};
+pub(crate) use self::label::distinct;
+pub use self::label::{
+    Example, ExampleId, LABELS_MAX, LabelSet, Labels, SET_BYTES_MAX, SET_EXAMPLES_MAX, SETS_MAX,
+    TEXT_CHARS_MAX, TeachError,
+};
 pub use self::record::{KindPlan, Records};
 pub use self::remote::{Awaited, Puller, Remote};
 pub use self::run::{
@@ -69,6 +75,7 @@ pub trait Store:
     + Schedules
     + Batches
     + Records
+    + Labels
     + View
     + Control
     + Gates

@@ -11,6 +11,7 @@ mod control;
 mod follow;
 mod gate;
 mod keep;
+mod label;
 mod record;
 mod remote;
 mod run;
@@ -31,7 +32,7 @@ use super::contract::{Garbage, KeyRecord, Schedule, Schema, Scope, Store, StoreE
 use crate::job::event::{Event, EventKind, Position};
 use crate::job::lease::Token;
 use crate::job::limit::{Account, Key, Limits, Share};
-use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Lane, Owner, ScheduleName};
+use crate::job::name::{Assignee, BusinessKey, IdempotencyKey, JobId, Lane, Owner, ScheduleName, SetName};
 use crate::job::record::{Checkpoint, Job, NewJob, Output, Progress};
 use crate::job::retry::{Failure, Verdict};
 use crate::job::timestamp::Timestamp;
@@ -86,7 +87,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 10, known: 10 })
+        Ok(Schema { found: 11, known: 11 })
     }
 
     async fn files(&self) -> Result<Option<Uuid>, StoreError> {
@@ -137,6 +138,7 @@ struct Tables {
     /// What of a gate is more than its shares.
     gates: BTreeMap<Key, Account>,
     shares: HashMap<Token, Vec<Share>>,
+    labels: BTreeMap<(Owner, SetName), label::Set>,
 }
 
 struct Submission {

@@ -16,6 +16,7 @@ mod end;
 mod follow;
 mod gate;
 mod keep;
+mod label;
 mod member;
 #[cfg(feature = "faults")]
 mod mutant;
@@ -82,6 +83,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (8, include_str!("../../migrations/postgres/0008_rests.sql")),
     (9, include_str!("../../migrations/postgres/0009_offered.sql")),
     (10, include_str!("../../migrations/postgres/0010_batches.sql")),
+    (11, include_str!("../../migrations/postgres/0011_labels.sql")),
 ];
 
 /// Most rows that one statement claims or rings; it stands in them as a number, so that their plans know it.

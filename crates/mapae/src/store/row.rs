@@ -190,6 +190,39 @@ macro_rules! schedule_row {
 }
 pub(super) use schedule_row;
 
+/// A set of labels, of a row of either database.
+macro_rules! label_set_row {
+    ($row:expr) => {{
+        use crate::job::{name, timestamp::Timestamp};
+        use crate::store::row::{big, count, unreadable};
+        let row = $row;
+        Ok(crate::store::contract::LabelSet {
+            name: name::SetName::new(row.try_get::<String, _>("name")?).map_err(unreadable)?,
+            version: row.try_get("version")?,
+            examples: count(row.try_get("examples")?)?,
+            labels: count(row.try_get("labels")?)?,
+            bytes: big(row.try_get("bytes")?)?,
+            changed_at: Timestamp::from_micros(row.try_get("changed_at")?),
+        })
+    }};
+}
+pub(super) use label_set_row;
+
+/// A labelled example, of a row of either database.
+macro_rules! example_row {
+    ($row:expr) => {{
+        let row = $row;
+        let label = crate::job::name::LabelName::new(row.try_get::<String, _>("label")?);
+        Ok(crate::store::contract::Example {
+            label: label.map_err(crate::store::row::unreadable)?,
+            title: row.try_get("title")?,
+            text: row.try_get("text")?,
+            describes: row.try_get("describes")?,
+        })
+    }};
+}
+pub(super) use example_row;
+
 impl JobRow {
     pub(super) fn job(self) -> Result<Job, StoreError> {
         let holder = match (self.holder, self.incarnation) {

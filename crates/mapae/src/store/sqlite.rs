@@ -14,6 +14,7 @@ mod control;
 mod follow;
 mod gate;
 mod keep;
+mod label;
 mod member;
 #[cfg(feature = "faults")]
 mod mutant;
@@ -80,6 +81,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (8, include_str!("../../migrations/sqlite/0008_rests.sql")),
     (9, include_str!("../../migrations/sqlite/0009_offered.sql")),
     (10, include_str!("../../migrations/sqlite/0010_batches.sql")),
+    (11, include_str!("../../migrations/sqlite/0011_labels.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

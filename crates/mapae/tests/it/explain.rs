@@ -14,7 +14,8 @@ use mapae::job::follow::{Follow, Next};
 use mapae::job::lease::{Holder, Lease, Token};
 use mapae::job::limit::{Gate, Limit, Limits, Rate};
 use mapae::job::name::{
-    Assignee, BusinessKey, ClientName, IdempotencyKey, JobId, Kind, Lane, Owner, ScheduleName,
+    Assignee, BusinessKey, ClientName, IdempotencyKey, JobId, Kind, LabelName, Lane, Owner, ScheduleName,
+    SetName,
 };
 use mapae::job::record::{Callback, Checkpoint, NewJob, Output, Progress};
 use mapae::job::retry::{Failure, Verdict};
@@ -23,8 +24,8 @@ use mapae::job::unique::UniqueRule;
 use mapae::job::{End, State};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Answer, COUNT_MAX, Claim, EventFilter, Garbage, Holding, JobFilter, Join, KindPlan, LOOK_MAX, LaneQuota,
-    NewKey, Page, Puller, Receiver, Retention, RingPlan, Schedule, Scope, Settlement, Store, Told,
+    Answer, COUNT_MAX, Claim, EventFilter, Example, Garbage, Holding, JobFilter, Join, KindPlan, LOOK_MAX,
+    LaneQuota, NewKey, Page, Puller, Receiver, Retention, RingPlan, Schedule, Scope, Settlement, Store, Told,
     WorkerReport,
 };
 use serde_json::{Value, json};

@@ -125,7 +125,7 @@ fn a_process_whose_files_are_not_the_databases_neither_works_nor_takes_files() {
 fn a_wrong_configuration_tells_all_mistakes_and_starts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    std::fs::write(path.join("mapae.toml"), "[worker]\nslots = 0\nlaese = \"1s\"\n[ai]\nproviders = []\n")
+    std::fs::write(path.join("mapae.toml"), "[worker]\nslots = 0\nlaese = \"1s\"\n[dashboard]\ntitle = 1\n")
         .unwrap();
     for arguments in [&["serve"][..], &["work"], &["dev"], &["config", "check"], &["jobs"]] {
         let ran = run(path, arguments);

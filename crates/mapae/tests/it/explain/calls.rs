@@ -112,6 +112,7 @@ pub(crate) async fn everything(store: &dyn Store) {
     plans(store).await;
     batches(store, &holder).await;
     tells(store).await;
+    labels(store).await;
     let known = KindPlan {
         kind: job().kind,
         retry: job().retry,
@@ -225,6 +226,20 @@ async fn plans(store: &dyn Store) {
     store.schedules().await.unwrap();
     store.pause_schedule(&name).await.unwrap();
     store.resume_schedule(&name, None).await.unwrap();
+}
+
+/// What an owner teaches with.
+async fn labels(store: &dyn Store) {
+    let (set, label) = (SetName::new("post").unwrap(), LabelName::new("invoice").unwrap());
+    let example = Example::new(label, "", "A bill.", false).unwrap();
+    store.teach(&owner(), &set, std::slice::from_ref(&example)).await.unwrap();
+    assert!(store.label_set(&owner(), &set).await.unwrap().is_some());
+    assert_eq!(store.label_sets(&owner()).await.unwrap().len(), 1);
+    for after in [None, Some(example.id())] {
+        store.examples(&owner(), &set, after, 10).await.unwrap();
+    }
+    assert!(store.unteach(&owner(), &set, example.id()).await.unwrap());
+    assert!(store.forget(&owner(), &set).await.unwrap());
 }
 
 /// Telling the outside, with more before one receiver than is handed out.

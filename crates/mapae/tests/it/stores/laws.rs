@@ -6,6 +6,7 @@ mod claim;
 mod events;
 mod files;
 mod follow;
+mod label;
 mod lease;
 mod limits;
 mod people;

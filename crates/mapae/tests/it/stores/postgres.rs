@@ -66,7 +66,7 @@ impl Harness for InPostgres {
         let mut tables: Vec<String> =
             MOMENTS.iter().map(|(table, _)| format!("delete from mapae.{table};")).collect();
         tables.push(
-            "delete from mapae.workers; delete from mapae.shares; delete from mapae.file_store; delete from mapae.batches;".into(),
+            "delete from mapae.workers; delete from mapae.shares; delete from mapae.file_store; delete from mapae.batches; delete from mapae.label_sets;".into(),
         );
         // Rows that others refer to go last.
         tables.reverse();

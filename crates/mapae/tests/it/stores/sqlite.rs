@@ -46,7 +46,7 @@ impl Harness for InSqlite {
     async fn fresh(&self) -> Arc<dyn Store> {
         let tables: Vec<String> = MOMENTS.iter().map(|(table, _)| format!("delete from {table};")).collect();
         self.run(format!(
-            "begin immediate; {} delete from workers; delete from shares; delete from file_store; delete from batches; commit",
+            "begin immediate; {} delete from workers; delete from shares; delete from file_store; delete from batches; delete from label_sets; commit",
             tables.join(" ")
         ))
         .await;
