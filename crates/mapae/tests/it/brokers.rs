@@ -6,6 +6,7 @@ mod queues;
 mod rabbitmq;
 mod refusals;
 mod streams;
+mod topics;
 mod worker;
 
 use std::sync::Arc;

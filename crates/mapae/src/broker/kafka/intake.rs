@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -41,7 +42,7 @@ pub(super) struct Plan {
     pub(super) names: Names,
     /// Of the lanes, in their order.
     pub(super) topics: Vec<String>,
-    /// The worker's name, and that with its incarnation, as the cluster shows it.
+    /// The worker's name as a member of the group, and as the cluster shows it.
     pub(super) me: String,
     pub(super) life: String,
 }
@@ -72,8 +73,8 @@ impl Reader {
         let shared = Arc::new(Shared::new(topics.clone()));
         let (wanted, asked) = watch::channel(Instant::now());
         let closing = CancellationToken::new();
-        let me = plan.consumer.name.to_string();
-        let life = format!("{me}/{}", plan.consumer.incarnation);
+        let me = member(&plan.consumer.name, &topics);
+        let life = format!("{}/{}", plan.consumer.name, plan.consumer.incarnation);
         let task = Plan { place, link, names: names.clone(), topics: topics.clone(), me, life };
         let reading = tokio::spawn(read(task, shared.clone(), asked, closing.clone()));
         let numbered = plan.lanes.iter().cloned().enumerate().map(|(at, lane)| (lane, at)).collect();
@@ -144,6 +145,16 @@ impl Reader {
         self.shared.give_up(BrokerError::Transient(what.into()));
         Settled::Unknown
     }
+}
+
+/// A member that comes back under its name is given what it had before, whatever it is subscribed to now. So one that
+/// reads other lanes has another name.
+fn member(worker: &str, topics: &[String]) -> String {
+    let mut sorted = topics.to_vec();
+    sorted.sort_unstable();
+    let digest = Sha256::digest(sorted.join(" ").as_bytes());
+    let short: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{worker}/{short}")
 }
 
 /// One session after the other, each begun by somebody who asks.
@@ -280,5 +291,19 @@ impl Intake for Reader {
         if let Some(reading) = reading {
             let _ = tokio::time::timeout_at(deadline.into(), reading).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_reads_other_lanes_is_another_member() {
+        let topics = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let one = member("w", &topics(&["a", "b"]));
+        assert_eq!(one, member("w", &topics(&["b", "a"])));
+        assert_ne!(one, member("w", &topics(&["a", "b", "c"])));
+        assert_ne!(one, member("v", &topics(&["a", "b"])));
     }
 }

@@ -185,7 +185,7 @@ impl Place {
         config.set("fetch.queue.backoff.ms", "10");
         config.set("queued.min.messages", FETCHED_AHEAD);
         config.set("queued.max.messages.kbytes", FETCHED_KILOBYTES);
-        config.set("topic.metadata.refresh.interval.ms", "10000");
+        config.set("topic.metadata.refresh.interval.ms", "2000");
         config.set_log_level(RDKafkaLogLevel::Warning);
         config
     }

@@ -25,8 +25,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// The longest that leaving in order may take.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// For so long the group may hand over what a leaving reader had, once the reader has none of it.
-const HAND_OVER: Duration = Duration::from_millis(700);
+/// How often a session that leaves looks whether it may.
+const HEAR: Duration = Duration::from_millis(20);
 
 /// What the client says and asks while the session takes messages from it.
 pub(super) struct Ear {
@@ -50,10 +50,10 @@ impl ConsumerContext for Ear {
             Rebalance::Assign(list) => self.shared.assigned(&named(list)),
             Rebalance::Revoke(list) => {
                 let marks = self.shared.revoked(&named(list));
-                // Sent before the client answers the group, so in the generation in which they were ours. What
-                // was lost was another's before it was said.
+                // Goes out before the client answers the group, so in the generation in which they were ours. What
+                // was lost was another's before it was said. Without an answer, what is marked in vain comes again.
                 if !consumer.assignment_lost() && !marks.is_empty() {
-                    send(consumer, &self.shared, &marks);
+                    let _ = consumer.commit(&marked(&marks), CommitMode::Async);
                 }
             }
             Rebalance::Error(error) => debug!(%error, "a rebalance failed"),
@@ -66,11 +66,6 @@ impl ConsumerContext for Ear {
         if !full.is_empty() {
             let _ = consumer.pause(&listed(&full));
         }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
-        let taken = result.is_ok() && offsets.elements().iter().all(|at| at.error().is_ok());
-        self.shared.committed(taken);
     }
 }
 
@@ -86,22 +81,23 @@ fn listed(partitions: &[(String, i32)]) -> TopicPartitionList {
     list
 }
 
-/// Without waiting for the answer, which [`Ear::commit_callback`] is told.
-fn send<C: ConsumerContext>(consumer: &impl Consumer<C>, shared: &Shared, marks: &[Mark]) {
+fn marked(marks: &[Mark]) -> TopicPartitionList {
     let mut list = TopicPartitionList::with_capacity(marks.len());
     for mark in marks {
         // Not refused: an offset is never negative.
         let _ = list.add_partition_offset(&mark.topic, mark.partition, Offset::Offset(mark.offset));
     }
-    if consumer.commit(&list, CommitMode::Async).is_err() {
-        shared.committed(false);
-    }
+    list
 }
 
 pub(super) struct Session {
-    consumer: StreamConsumer<Ear>,
+    consumer: Arc<StreamConsumer<Ear>>,
     /// Subscribed to nothing that holds messages.
     aside: bool,
+    /// How often the group had left us out before.
+    left_out: u64,
+    /// It is known that the group has heard what we are subscribed to.
+    heard: bool,
 }
 
 impl Session {
@@ -113,7 +109,8 @@ impl Session {
         }
         let config = plan.place.reader(&plan.names.group(), &plan.me, &plan.life);
         let ear = Ear { voice: Voice::default(), shared: shared.clone() };
-        let session = Self { consumer: config.create_with_context(ear).map_err(link::of)?, aside: false };
+        let consumer = Arc::new(config.create_with_context(ear).map_err(link::of)?);
+        let session = Self { consumer, aside: false, left_out: shared.left_out(), heard: false };
         session.subscribe(&plan.topics)?;
         Ok(session)
     }
@@ -127,7 +124,7 @@ impl Session {
     pub(super) async fn serve(
         &mut self,
         plan: &Plan,
-        shared: &Shared,
+        shared: &Arc<Shared>,
         wanted: &mut watch::Receiver<Instant>,
         closing: &CancellationToken,
     ) -> Result<(), BrokerError> {
@@ -141,6 +138,7 @@ impl Session {
                 },
                 arrived = self.consumer.recv() => self.take(shared, arrived)?,
                 () = shared.news_of_settling() => self.commit(shared),
+                () = shared.news_of_the_group() => self.suit(plan, shared, *wanted.borrow())?,
                 _ = tick.tick() => {
                     if let Some(broken) = shared.broken() {
                         return Err(broken);
@@ -185,7 +183,12 @@ impl Session {
 
     /// Reads lanes while somebody asks, and lets others have them when nobody does.
     fn suit(&mut self, plan: &Plan, shared: &Shared, wanted: Instant) -> Result<(), BrokerError> {
-        let aside = Instant::now() >= wanted;
+        let mut aside = Instant::now() >= wanted;
+        if !aside && !self.aside && !self.heard && shared.left_out() > self.left_out {
+            // A member that comes back under its name is given what it had, and nobody looks at what it is
+            // subscribed to now: if it left from aside, nothing. Once aside and back, and the group looks.
+            (aside, self.heard) = (true, true);
+        }
         if aside != self.aside {
             match aside {
                 true => self.subscribe(&[plan.names.aside()])?,
@@ -200,38 +203,42 @@ impl Session {
         Ok(())
     }
 
-    fn commit(&self, shared: &Shared) {
+    /// The client tells whether a commit was taken only to a thread that waits for it.
+    fn commit(&self, shared: &Arc<Shared>) {
         let marks = shared.due();
-        if !marks.is_empty() {
-            send(&self.consumer, shared, &marks);
+        if marks.is_empty() {
+            return;
         }
+        let (consumer, shared) = (self.consumer.clone(), shared.clone());
+        tokio::task::spawn_blocking(move || {
+            shared.committed(consumer.commit(&marked(&marks), CommitMode::Sync).is_ok());
+        });
     }
 
-    /// Leaves, and lets others have what was its own at once: a member with a name of its own stays one until its
-    /// session has ended, whatever it says.
-    pub(super) async fn close(self, plan: &Plan, shared: &Shared) {
+    /// Leaves, and lets the others of the group have what was its own at once: a member with a name of its own stays
+    /// one until its session has ended, whatever it says.
+    pub(super) async fn close(self, plan: &Plan, shared: &Arc<Shared>) {
         let leaving = async {
-            if self.subscribe(&[plan.names.aside()]).is_err() {
+            self.commit(shared);
+            while shared.is_committing() {
+                self.hear().await;
+                self.commit(shared);
+            }
+            let left_out = shared.left_out();
+            if self.aside || self.subscribe(&[plan.names.aside()]).is_err() {
                 return;
             }
-            let changes = shared.changes();
-            while shared.holds_any() || shared.is_committing() {
+            while shared.left_out() == left_out {
                 self.hear().await;
             }
-            let handing_over = async {
-                while shared.changes() == changes {
-                    self.hear().await;
-                }
-            };
-            let _ = tokio::time::timeout(HAND_OVER, handing_over).await;
         };
         let _ = tokio::time::timeout(LEAVE_PATIENCE, leaving).await;
         self.end();
     }
 
-    /// What the client has to say; whatever message comes with it is another's.
+    /// What the client has to say. Whatever message comes with it is another's.
     async fn hear(&self) {
-        let _ = tokio::time::timeout(Duration::from_millis(20), self.consumer.recv()).await;
+        let _ = tokio::time::timeout(HEAR, self.consumer.recv()).await;
     }
 
     /// The client waits for its threads: not here.

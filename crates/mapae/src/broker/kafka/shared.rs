@@ -62,6 +62,7 @@ pub(super) struct Shared {
     state: Mutex<State>,
     pub(super) news: Notify,
     settling: Notify,
+    group: Notify,
 }
 
 pub(super) struct State {
@@ -69,8 +70,8 @@ pub(super) struct State {
     /// Of the session there is, or zero.
     epoch: u64,
     tracks: HashMap<(usize, i32), Track>,
-    /// How often the group has given partitions out.
-    changes: u64,
+    /// How often the group has given out partitions and none of them to us.
+    left_out: u64,
     /// Arrived and not handed out, for each lane in the order of arrival.
     ready: Vec<VecDeque<Arrival>>,
     ready_bytes: usize,
@@ -92,7 +93,7 @@ impl Shared {
             phase: Phase::Closed,
             epoch: 0,
             tracks: HashMap::new(),
-            changes: 0,
+            left_out: 0,
             ready: topics.iter().map(|_| VecDeque::new()).collect(),
             ready_bytes: 0,
             paused: vec![false; topics.len()],
@@ -103,7 +104,13 @@ impl Shared {
             last_read: None,
             failures_in_a_row: 0,
         };
-        Self { topics, state: Mutex::new(state), news: Notify::new(), settling: Notify::new() }
+        Self {
+            topics,
+            state: Mutex::new(state),
+            news: Notify::new(),
+            settling: Notify::new(),
+            group: Notify::new(),
+        }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -139,12 +146,13 @@ impl Shared {
 
     pub(super) fn assigned(&self, partitions: &[(String, i32)]) {
         let mut state = self.state();
-        state.changes += 1;
         for (topic, partition) in partitions {
             if let Some(lane) = self.lane(topic) {
                 state.tracks.insert((lane, *partition), Track::new(serial()));
             }
         }
+        state.left_out += u64::from(state.tracks.is_empty());
+        self.group.notify_one();
     }
 
     /// These are not ours any more. Answers the marks that are still to be sent.
@@ -161,9 +169,6 @@ impl Shared {
             state.ready[lane].retain(|arrival| arrival.spot.serial != track.serial);
         }
         state.weigh();
-        if !marks.is_empty() {
-            state.committing = Some(Instant::now());
-        }
         marks
     }
 
@@ -261,6 +266,11 @@ impl Shared {
         self.settling.notified().await;
     }
 
+    /// The group has given out partitions.
+    pub(super) async fn news_of_the_group(&self) {
+        self.group.notified().await;
+    }
+
     /// The message is settled. Whether it was still ours.
     pub(super) fn settled(&self, spot: &Spot) -> bool {
         let mut state = self.state();
@@ -283,12 +293,8 @@ impl Shared {
         self.state().last_read = Some(Instant::now());
     }
 
-    pub(super) fn changes(&self) -> u64 {
-        self.state().changes
-    }
-
-    pub(super) fn holds_any(&self) -> bool {
-        !self.state().tracks.is_empty()
+    pub(super) fn left_out(&self) -> u64 {
+        self.state().left_out
     }
 
     pub(super) fn is_committing(&self) -> bool {

@@ -252,11 +252,15 @@ pub(super) async fn unread(link: &Link, topic: String, group: bool) -> Result<Op
             Offset::Offset(offset) => Some(offset),
             _ => None,
         };
-        let lag = |partition: i32| {
-            let from = at(&first, partition)?.max(at(&marks, partition).unwrap_or(0));
-            Some(u64::try_from(at(&last, partition)? - from).unwrap_or(0))
-        };
-        Ok((0..partitions).map(lag).sum())
+        let mut unread = 0;
+        for partition in 0..partitions {
+            // Without one of them nothing is known, which is not the same as nothing.
+            let unknown = KafkaError::OffsetFetch(RDKafkaErrorCode::LeaderNotAvailable);
+            let ends = at(&first, partition).zip(at(&last, partition));
+            let (from, to) = ends.ok_or(unknown)?;
+            unread += u64::try_from(to - from.max(at(&marks, partition).unwrap_or(0))).unwrap_or(0);
+        }
+        Ok(Some(unread))
     })
     .await
 }
