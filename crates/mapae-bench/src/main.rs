@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod backlog;
+mod brokers;
 mod cost;
 mod drain;
 mod idle;
@@ -23,7 +24,7 @@ use crate::table::Row;
 /// How often each figure is taken.
 const RUNS: usize = 5;
 
-const NAMES: [&str; 4] = ["drain", "latency", "idle", "backlog"];
+const NAMES: [&str; 5] = ["drain", "latency", "idle", "backlog", "brokers"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -51,6 +52,10 @@ fn main() -> ExitCode {
             }
             if wanted("backlog") {
                 rows.push(backlog::measure(&sort).await);
+            }
+            // Where several processes share the work, the database is a server too.
+            if wanted("brokers") && matches!(sort, Database::Postgres(_)) {
+                rows.extend(brokers::measure(&sort).await);
             }
         });
     }

@@ -2,6 +2,7 @@
 
 mod kafka;
 mod laws;
+mod moves;
 mod queues;
 mod rabbitmq;
 mod refusals;

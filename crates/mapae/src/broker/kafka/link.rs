@@ -18,7 +18,7 @@ use crate::broker::contract::BrokerError;
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often a question that waits for a connection looks whether there can be one.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A client that asks. It joins no group.
 pub(super) type Client = BaseConsumer<Voice>;
