@@ -20,6 +20,9 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 /// The longest a fetch waits on the cluster for a message to come.
 const FETCH_WAIT: Duration = Duration::from_millis(500);
 
+/// How often a reader's client tells its figures, by which it is seen whether the cluster answers.
+const FIGURES: Duration = Duration::from_secs(3);
+
 /// Messages, and kilobytes of them, that the client fetches ahead of what it hands over.
 const FETCHED_AHEAD: &str = "500";
 const FETCHED_KILOBYTES: &str = "4096";
@@ -186,6 +189,7 @@ impl Place {
         config.set("queued.min.messages", FETCHED_AHEAD);
         config.set("queued.max.messages.kbytes", FETCHED_KILOBYTES);
         config.set("topic.metadata.refresh.interval.ms", "2000");
+        config.set("statistics.interval.ms", millis(FIGURES));
         config.set_log_level(RDKafkaLogLevel::Warning);
         config
     }

@@ -1,6 +1,7 @@
 //! One epoch of reading: a member of the group with its partitions. Any error that the client cannot get over by
 //! itself ends all of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Reb
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
+use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -28,6 +30,30 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 /// How often a session that leaves looks whether it may.
 const HEAR: Duration = Duration::from_millis(20);
 
+/// A cluster that says nothing for so long does not answer: heartbeats alone are answered twice a second. The client
+/// itself goes on waiting for one that has stopped and still holds its connections.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// What of the client's own figures is read: for each of its connections whether it stands, and for how many
+/// microseconds nothing has come over it.
+#[derive(Deserialize)]
+struct Figures {
+    brokers: HashMap<String, Connection>,
+}
+
+#[derive(Deserialize)]
+struct Connection {
+    state: String,
+    rxidle: i64,
+}
+
+/// Since when nothing has come over any connection.
+fn silence(figures: &[u8]) -> Option<Duration> {
+    let figures: Figures = serde_json::from_slice(figures).ok()?;
+    let up = figures.brokers.values().filter(|connection| connection.state == "UP");
+    up.filter_map(|connection| u64::try_from(connection.rxidle).ok()).min().map(Duration::from_micros)
+}
+
 /// What the client says and asks while the session takes messages from it.
 pub(super) struct Ear {
     voice: Voice,
@@ -41,6 +67,12 @@ impl ClientContext for Ear {
 
     fn error(&self, error: KafkaError, reason: &str) {
         self.voice.error(error, reason);
+    }
+
+    fn stats_raw(&self, figures: &[u8]) {
+        if let Some(heard) = silence(figures).and_then(|silence| Instant::now().checked_sub(silence)) {
+            self.shared.heard(heard);
+        }
     }
 }
 
@@ -145,7 +177,9 @@ impl Session {
                     }
                     self.suit(plan, shared, *wanted.borrow())?;
                     self.commit(shared);
-                    shared.read();
+                    if shared.silence() > SILENCE_MAX {
+                        return Err(BrokerError::Transient("the broker does not answer".into()));
+                    }
                 }
             }
         }
@@ -244,5 +278,20 @@ impl Session {
     /// The client waits for its threads: not here.
     pub(super) fn end(self) {
         std::thread::spawn(move || drop(self));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_has_come_over_a_connection_that_stands_breaks_the_silence() {
+        let figures =
+            |brokers: &str| silence(format!("{{\"name\":\"w\",\"brokers\":{{{brokers}}}}}").as_bytes());
+        let up = r#""a:1/1":{"state":"UP","rxidle":2500000},"b:1/2":{"state":"UP","rxidle":-1}"#;
+        assert_eq!(figures(up), Some(Duration::from_millis(2_500)));
+        assert_eq!(figures(r#""a:1/1":{"state":"CONNECT","rxidle":10}"#), None);
+        assert_eq!(silence(b"not json"), None);
     }
 }

@@ -289,8 +289,14 @@ impl Shared {
         self.state().broken.take()
     }
 
-    pub(super) fn read(&self) {
-        self.state().last_read = Some(Instant::now());
+    /// At that time the cluster said something.
+    pub(super) fn heard(&self, at: Instant) {
+        let mut state = self.state();
+        state.last_read = state.last_read.max(Some(at));
+    }
+
+    pub(super) fn silence(&self) -> Duration {
+        self.state().last_read.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
     pub(super) fn left_out(&self) -> u64 {

@@ -238,6 +238,30 @@ async fn what_is_published_over_a_dead_line_is_unknown_and_the_next_arrives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_says_nothing_any_more_is_a_read_that_fails() {
+    for (server, _) in servers() {
+        let line = server.over_a_line().await;
+        let (broker, lanes) = (opened(&line.url), lanes(&["k"]));
+        server.broker().ensure(&lanes).await.unwrap();
+        let intake = broker.open(&reader(&lanes, &Holder::new("w"), NEVER)).await.unwrap();
+        publish(&*server.broker(), &lanes[0], 1).await;
+        read(&*intake, 1).await;
+        // As long as it answers, reads that find nothing are none that fail.
+        let until = Instant::now() + Duration::from_secs(11);
+        while Instant::now() < until {
+            assert!(intake.next(1, &[], Duration::from_secs(1)).await.unwrap().is_empty());
+        }
+
+        line.cut();
+
+        let failed =
+            soon("it is noticed", async || intake.next(1, &[], Duration::from_millis(1)).await.err()).await;
+        assert!(matches!(failed, BrokerError::Transient(_)), "{failed:?}");
+        assert!(intake.orphans(1).await.is_err(), "and it stays a failure");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_line_that_is_cut_again_and_again_loses_nothing_and_settles_nothing_wrongly() {
     for (server, hand) in servers() {
         let line = server.over_a_line().await;
