@@ -58,8 +58,19 @@ fn formatting() -> Outcome<()> {
 }
 
 fn lints() -> Outcome<()> {
-    let arguments =
-        ["clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"];
+    // All but `kafka-tls`, for which OpenSSL's headers would have to be there.
+    let features = "mapae/test-s3,mapae-faults/faults,mapae-server/faults";
+    let arguments = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--features",
+        features,
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ];
     step("Lints", || run(&mut cargo(&arguments), "correct what is shown above, then run this again"))
 }
 

@@ -4,7 +4,7 @@ use std::process::{Command, ExitCode};
 
 use crate::server::Server;
 use crate::step::{Failure, Outcome, exit_code, status};
-use crate::{postgres, rabbitmq, streams};
+use crate::{kafka, postgres, rabbitmq, streams};
 
 type Start = fn() -> Outcome<(Server, String)>;
 
@@ -14,6 +14,7 @@ const SERVERS: &[(&str, &str, Start)] = &[
     ("valkey", "MAPAE_TEST_VALKEY", streams::valkey),
     ("redis", "MAPAE_TEST_REDIS", streams::redis),
     ("rabbitmq", "MAPAE_TEST_RABBITMQ", rabbitmq::start),
+    ("kafka", "MAPAE_TEST_KAFKA", kafka::start),
 ];
 
 /// Running servers, stopped with the value.

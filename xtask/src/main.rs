@@ -10,6 +10,7 @@ mod demo;
 mod faults;
 mod fleet;
 mod install;
+mod kafka;
 mod models;
 mod postgres;
 mod rabbitmq;
@@ -28,8 +29,8 @@ const HELP: &str = "\
 Usage: cargo xtask COMMAND
 
   test                        everything: formatting, lints, all tests on real servers (PostgreSQL,
-                              Valkey, Redis, RabbitMQ), the Python package, documentation, dependencies,
-                              the demo
+                              Valkey, Redis, RabbitMQ, Kafka), the Python package, documentation,
+                              dependencies, the demo
   test --embedded             the quick part that needs no server; it proves less, and says so
   test --s3                   only the tests that need a real S3 server; builds one the first time (minutes)
   faults [OPTIONS]            kill and freeze real processes at every step; `faults --help` shows the options
@@ -40,8 +41,8 @@ Usage: cargo xtask COMMAND
                               options are pytest's
   bench ai                    measure what understanding texts costs on one core
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
-  servers NAMES -- CMD...     start private servers (postgres,valkey,redis,rabbitmq or all), run CMD with
-                              their addresses in MAPAE_TEST_POSTGRES and so on, stop them
+  servers NAMES -- CMD...     start private servers (postgres,valkey,redis,rabbitmq,kafka or all), run CMD
+                              with their addresses in MAPAE_TEST_POSTGRES and so on, stop them
 ";
 
 fn main() -> ExitCode {

@@ -8,6 +8,7 @@
 
 mod accept;
 mod backlog;
+mod brokers;
 mod cost;
 mod drain;
 mod http;
@@ -28,7 +29,7 @@ use crate::table::Row;
 /// How often each figure is taken.
 const RUNS: usize = 5;
 
-const NAMES: [&str; 7] = ["drain", "latency", "idle", "backlog", "accept", "recovery", "snapshot"];
+const NAMES: [&str; 8] = ["drain", "latency", "idle", "backlog", "accept", "recovery", "snapshot", "brokers"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -65,6 +66,10 @@ fn main() -> ExitCode {
             }
             if wanted("snapshot") {
                 rows.extend(snapshot::measure(&sort).await);
+            }
+            // Where several processes share the work, the database is a server too.
+            if wanted("brokers") && matches!(sort, Database::Postgres(_)) {
+                rows.extend(brokers::measure(&sort).await);
             }
         });
     }

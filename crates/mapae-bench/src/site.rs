@@ -1,4 +1,4 @@
-//! A whole runtime in this process: store, embedded broker, files, keeper, and a worker that does nothing.
+//! A whole runtime in this process: store, broker, files, keeper, and a worker that does nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +56,11 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) async fn new(database: &Database) -> Self {
+        Self::over(database, "embedded:").await
+    }
+
+    /// With the broker at this address.
+    pub(crate) async fn over(database: &Database, broker: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (url, server) = match database {
             Database::Sqlite => (format!("sqlite:{}", folder.path().join("mapae.db").display()), None),
@@ -63,8 +68,7 @@ impl Site {
         };
         let store = store::open(&url, false).await.unwrap();
         store.migrate().await.unwrap();
-        let broker =
-            broker::open(&BrokerPlan { url: "embedded:".into(), database_url: url.clone() }).unwrap();
+        let broker = broker::open(&BrokerPlan { url: broker.into(), database_url: url.clone() }).unwrap();
         let blobs = Blobs::open(&format!("file:{}", folder.path().join("files").display())).unwrap();
         let window = Arc::new(Window::new(WINDOW, broker.caps().source));
         let metrics = Arc::new(Metrics::default());

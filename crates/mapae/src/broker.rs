@@ -2,10 +2,12 @@
 //!
 //! Adding one is a file beside `embedded.rs` and a row in [`BROKERS`].
 
-#[cfg(any(feature = "rabbitmq", feature = "streams"))]
+#[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "streams"))]
 mod address;
 pub mod contract;
 mod embedded;
+#[cfg(feature = "kafka")]
+mod kafka;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 #[cfg(feature = "streams")]
@@ -18,7 +20,7 @@ use self::contract::{Broker, BrokerError};
 /// What opening a broker needs to know.
 #[derive(Clone, Debug)]
 pub struct BrokerPlan {
-    /// `embedded:`, `valkey://…`, `amqp://…`, later `kafka://…`.
+    /// `embedded:`, `valkey://…`, `amqp://…`, `kafka://…`.
     pub url: String,
     /// Where the rows are: the embedded broker wakes other processes through it.
     pub database_url: String,
@@ -46,6 +48,8 @@ pub const BROKERS: &[Entry] = &[
     },
     #[cfg(feature = "rabbitmq")]
     Entry { schemes: &["amqp", "amqps"], about: "queues of RabbitMQ 3.10 and later", open: rabbitmq::open },
+    #[cfg(feature = "kafka")]
+    Entry { schemes: &["kafka", "kafkas"], about: "topics of Kafka 3.0 and later", open: kafka::open },
 ];
 
 /// The broker of that address. Nothing has been connected to yet.

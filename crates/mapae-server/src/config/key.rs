@@ -48,7 +48,7 @@ pub const KEYS: &[Key] = &[
     secret(
         "broker.url",
         Some("\"embedded:\""),
-        "\"embedded:\", \"valkey://HOST\", \"redis://HOST\", \"amqp://HOST\" or { file = \"PATH\" }",
+        "\"embedded:\", \"valkey://HOST\", \"redis://HOST\", \"amqp://HOST\", \"kafka://HOST\" or { file = \"PATH\" }",
         "What tells workers that there is work; \"embedded:\" needs no server.",
     ),
     key(

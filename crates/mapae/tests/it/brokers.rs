@@ -1,10 +1,13 @@
 //! What every broker that carries pointers promises, against the real servers.
 
+mod kafka;
 mod laws;
+mod moves;
 mod queues;
 mod rabbitmq;
 mod refusals;
 mod streams;
+mod topics;
 mod worker;
 
 use std::sync::Arc;
@@ -30,11 +33,16 @@ pub(crate) struct Server {
 enum Hand {
     Streams(streams::Hand),
     Queues(rabbitmq::Hand),
+    Topics(kafka::Hand),
 }
 
 /// The servers, and the variables that say where each is.
-const KNOWN: [(&str, &str); 3] =
-    [("valkey", "MAPAE_TEST_VALKEY"), ("redis", "MAPAE_TEST_REDIS"), ("rabbitmq", "MAPAE_TEST_RABBITMQ")];
+const KNOWN: [(&str, &str); 4] = [
+    ("valkey", "MAPAE_TEST_VALKEY"),
+    ("redis", "MAPAE_TEST_REDIS"),
+    ("rabbitmq", "MAPAE_TEST_RABBITMQ"),
+    ("kafka", "MAPAE_TEST_KAFKA"),
+];
 
 /// Every server that this run tests, each with an empty corner.
 pub(crate) fn servers() -> Vec<Server> {
@@ -48,9 +56,14 @@ pub(crate) fn servers() -> Vec<Server> {
             continue;
         };
         let prefix = Uuid::new_v4().simple().to_string();
-        let url = format!("{address}?prefix={prefix}");
+        let mut url = format!("{address}?prefix={prefix}");
         let hand = match name {
             "rabbitmq" => Hand::Queues(rabbitmq::Hand::new(&address, prefix)),
+            "kafka" => {
+                let address = kafka::address(&address);
+                url = format!("{address}?prefix={prefix}&partitions={}", kafka::PARTITIONS);
+                Hand::Topics(kafka::Hand::new(address, prefix))
+            }
             _ => Hand::Streams(streams::Hand::new(&address, prefix)),
         };
         servers.push(Server { name, url, hand });
@@ -68,11 +81,32 @@ impl Server {
         match &self.hand {
             Hand::Streams(hand) => hand.wipe().await,
             Hand::Queues(hand) => hand.wipe().await,
+            Hand::Topics(hand) => hand.wipe().await,
         }
+    }
+
+    /// Its lanes, where each is one row of messages.
+    fn in_order(&self) -> Arc<dyn Broker> {
+        match self.hand {
+            Hand::Topics(_) => {
+                let many = format!("partitions={}", kafka::PARTITIONS);
+                opened(&self.url.replace(&many, "partitions=1"))
+            }
+            Hand::Streams(_) | Hand::Queues(_) => self.broker(),
+        }
+    }
+
+    /// Whether its depth is what has not been read. Else it is what has not been settled.
+    fn counts_unread(&self) -> bool {
+        !matches!(self.hand, Hand::Topics(_))
     }
 
     /// The server over a line that can be cut.
     async fn over_a_line(&self) -> Line {
+        if let Hand::Topics(hand) = &self.hand {
+            let (server, listener) = kafka::line();
+            return Line::from(listener, &server, &hand.servers, &self.url).await;
+        }
         let authority = self.url.split_once("://").unwrap().1.split(['/', '?']).next().unwrap();
         Line::instead_of(authority.rsplit('@').next().unwrap(), &self.url).await
     }
@@ -82,6 +116,7 @@ impl Server {
         match &self.hand {
             Hand::Streams(hand) => hand.lose(lane).await,
             Hand::Queues(hand) => hand.lose(lane).await,
+            Hand::Topics(hand) => hand.lose(lane).await,
         }
     }
 }

@@ -261,7 +261,7 @@ async fn hosts_of_callbacks_that_never_answer_keep_no_configured_receiver_from_i
     site.close().await;
 }
 
-#[cfg(all(feature = "streams", feature = "rabbitmq"))]
+#[cfg(all(feature = "streams", feature = "rabbitmq", feature = "kafka"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_put_into_a_stream_each_job_in_order() {
     use std::sync::Arc;

@@ -5,7 +5,7 @@
 
 mod accept;
 mod blob;
-#[cfg(all(feature = "streams", feature = "rabbitmq"))]
+#[cfg(all(feature = "streams", feature = "rabbitmq", feature = "kafka"))]
 mod brokers;
 mod child;
 mod context;

@@ -20,7 +20,7 @@ pub(crate) struct Hand {
 pub(super) fn servers() -> Vec<(Server, Hand)> {
     let with_hand = |server: Server| match &server.hand {
         super::Hand::Queues(hand) => Some((hand.clone(), server)),
-        super::Hand::Streams(_) => None,
+        super::Hand::Streams(_) | super::Hand::Topics(_) => None,
     };
     super::servers().into_iter().filter_map(with_hand).map(|(hand, server)| (server, hand)).collect()
 }

@@ -13,7 +13,7 @@ pub(super) fn servers() -> Vec<(Server, Hand)> {
         super::Hand::Streams(hand) => {
             Some((Hand { address: hand.address.clone(), prefix: hand.prefix.clone() }, server))
         }
-        super::Hand::Queues(_) => None,
+        super::Hand::Queues(_) | super::Hand::Topics(_) => None,
     };
     super::servers().into_iter().filter_map(with_hand).map(|(hand, server)| (server, hand)).collect()
 }

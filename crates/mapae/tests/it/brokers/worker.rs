@@ -82,9 +82,10 @@ async fn emptied(server: &Server) {
     let lanes = ["k", "k:high", "k:low"].map(|lane| lane.parse().unwrap());
     soon("the broker is empty", async || {
         for lane in &lanes {
-            let stats = broker.stats(lane).await.unwrap();
+            let stats = broker.stats(lane).await.ok()?;
             let unacknowledged = stats.unacknowledged.map_or(0, |it| it.value);
-            if stats.depth.unwrap().value + unacknowledged > 0 {
+            // A lane that is gone is not empty: it is made again first.
+            if stats.depth?.value + unacknowledged > 0 {
                 return None;
             }
         }
@@ -194,6 +195,8 @@ async fn jobs_behind_a_busy_worker_are_not_rung_again_and_again_and_lost_ones_ar
         let name = format!("{} {}", server.name, database.name);
         let site = site(server, database, Duration::from_millis(200)).await;
         let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
+        let lanes = ["k", "k:high", "k:low", "other"].map(|lane| lane.parse().unwrap());
+        server.broker().ensure(&lanes).await.unwrap();
         let worker = site.worker(counted(&runs, &gate), |plan| (plan.slots, plan.prefetch) = (2, 2)).await;
         let jobs = submit(&site, 60).await;
         soon("two run", async || (runs.load(Ordering::SeqCst) == 2).then_some(())).await;

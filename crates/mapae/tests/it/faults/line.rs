@@ -40,6 +40,18 @@ impl Line {
         Self::laid((host.to_owned(), port.parse().unwrap()), named).await
     }
 
+    /// From where somebody listens already to `server`; the address names it as `named`.
+    #[cfg(feature = "kafka")]
+    pub(crate) async fn from(listener: std::net::TcpListener, server: &str, named: &str, url: &str) -> Self {
+        let (host, port) = server.rsplit_once(':').unwrap();
+        let url = url.replace(named, &listener.local_addr().unwrap().to_string());
+        listener.set_nonblocking(true).unwrap();
+        let listener = TcpListener::from_std(listener).unwrap();
+        let cut = watch::Sender::new(Cut::default());
+        tokio::spawn(lay(listener, (host.to_owned(), port.parse().unwrap()), cut.clone()));
+        Self { url, cut }
+    }
+
     async fn laid(server: (String, u16), named: impl FnOnce(u16) -> String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = named(listener.local_addr().unwrap().port());
