@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use super::Api;
 use super::auth::{Caller, JobsRead, JobsWrite, Retry};
 use super::extract::{Id, Query};
-use super::model::{FollowUpBody, JobBody, JobList, ProgressBody, stages, timeline};
+use super::model::{FollowUpBody, JobBody, JobList, ProgressBody, TimelineEntry, stages, timeline};
 use super::problem::{self, Problem, ProblemBody};
 use crate::credential::hex;
 use crate::runtime::Runtime;
@@ -213,6 +213,20 @@ pub(super) async fn full(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<
     Ok(Some(body))
 }
 
+/// A job to which nothing has happened yet but that it was accepted, told without asking what it waits for: of many
+/// submissions at once each would count what is ahead of it.
+async fn young(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Option<JobBody>, Problem> {
+    let Some(job) = runtime.store.job(scope, id).await?.filter(|job| job.sequence == 1) else {
+        return Ok(None);
+    };
+    let followed = runtime.store.followed(scope, id).await?;
+    let mut body = JobBody::brief(&job, job.created_at);
+    body.stages = Some(Vec::new());
+    body.timeline = Some(vec![TimelineEntry::accepted(job.created_at)]);
+    body.follow_ups = Some(followed.iter().map(FollowUpBody::of).collect());
+    Ok(Some(body))
+}
+
 async fn history(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Vec<Event>, Problem> {
     let filter = EventFilter { job: Some(id), after: Position::default() };
     Ok(runtime.store.events(scope, &filter, TIMELINE_MAX).await?)
@@ -331,7 +345,12 @@ pub(super) async fn accepted(
         Some(wait) => wait_for_end(api, runtime, scope, id, wait.min(api.config.http.wait)).await?,
         None => false,
     };
-    let mut body = full(runtime, scope, id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
+    let young = if waited || kept.again { None } else { young(runtime, scope, id).await? };
+    let body = match young {
+        Some(body) => Some(body),
+        None => full(runtime, scope, id).await?,
+    };
+    let mut body = body.ok_or(&problem::JOB_NOT_FOUND)?;
     body.duplicate = kept.duplicate.then_some(true);
     let status = if waited { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = (status, axum::Json(body)).into_response();

@@ -1,7 +1,7 @@
 //! The JSON that goes out: jobs, lists, figures. What comes in stands beside the call that takes it.
 
 use mapae::job::State;
-use mapae::job::event::Event;
+use mapae::job::event::{Event, EventKind};
 use mapae::job::follow::Followed;
 use mapae::job::record::{Checkpoint, Job, Progress, Source};
 use mapae::job::timestamp::Timestamp;
@@ -44,7 +44,7 @@ pub(super) struct JobBody {
     pub failure: Option<FailureBody>,
     /// Who looks after it, while it is a dead letter.
     pub assignee: Option<String>,
-    /// One sentence; `null` where it is not waiting, and in lists.
+    /// One sentence; `null` where it is not waiting, in lists, and in the answer to a submission.
     pub why_waiting: Option<String>,
     pub source: Option<SourceBody>,
     /// Left out in lists.
@@ -237,6 +237,20 @@ pub(super) fn stages(job: &Job, done: &[Checkpoint]) -> Vec<StageBody> {
         stages.push(StageBody { name: progress.stage.clone(), state, seconds: None });
     }
     stages
+}
+
+impl TimelineEntry {
+    /// How every timeline begins.
+    pub(super) fn accepted(at: Timestamp) -> Self {
+        Self {
+            at: at.to_string(),
+            event: EventKind::Accepted.as_str(),
+            worker: None,
+            attempt: None,
+            code: None,
+            job: None,
+        }
+    }
 }
 
 /// The job's events, and the jobs that came after it, each when it was made.
