@@ -252,7 +252,7 @@ impl Client for Local {
                 Body::from(value.to_string())
             }
             Payload::File(file, bytes) => {
-                self.runtime.own_files().await?;
+                self.runtime.share_files().await?;
                 request = request.header(header::CONTENT_LENGTH, bytes);
                 Body::from_stream(tokio_util::io::ReaderStream::new(file))
             }

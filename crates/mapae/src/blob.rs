@@ -136,7 +136,11 @@ impl Blobs {
         limits: PutLimits,
     ) -> Result<Stored, BlobError> {
         match &self.place {
-            Place::Folder(folder) => folder.put(name, body, limits).await,
+            Place::Folder(folder) => {
+                // A disk that was taken away leaves a folder behind, in which nobody would look for the file later.
+                self.verify().await?;
+                folder.put(name, body, limits).await
+            }
             #[cfg(any(feature = "s3", feature = "gcs"))]
             Place::Bucket(bucket) => bucket.put(name, body, limits).await,
         }

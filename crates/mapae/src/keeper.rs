@@ -71,6 +71,9 @@ const TURNS_MAX: usize = 10_000;
 /// Jobs cancelled at the same time, because what they are parts of has ended.
 const STOPS_AT_ONCE: usize = 16;
 
+/// How often one round takes back what is offered beyond the window.
+const WITHDRAWALS_MAX: usize = 5;
+
 /// Pause after a duty that failed.
 const TROUBLE: Duration = Duration::from_secs(1);
 
@@ -357,7 +360,12 @@ impl Keeper {
             return self.ring(None).await;
         }
         // Offered as rows, under a broker of before: more than this one is to hold.
-        while self.parts.store.withdraw(self.plan.window.size(), BATCH).await? >= BATCH {}
+        // What is left is the next round's: leases wait meanwhile.
+        for _ in 0..WITHDRAWALS_MAX {
+            if self.parts.store.withdraw(self.plan.window.size(), BATCH).await? < BATCH {
+                break;
+            }
+        }
         let told = rescan::patience(&self.parts, self.plan.rescan_after).await?;
         let silence = {
             let mut silent = self.silent_since.lock().unwrap_or_else(PoisonError::into_inner);
@@ -471,7 +479,11 @@ impl Keeper {
             fault::at(Point::PruneKept);
             info!(buried = pruned.buried, expired = pruned.expired, "pruned");
         }
-        let garbage = self.parts.store.garbage(BATCH).await?;
+        // Nothing is removed from a store that is not the database's.
+        let garbage = match self.parts.blobs.verify().await {
+            Ok(()) => self.parts.store.garbage(BATCH).await?,
+            Err(_) => Vec::new(),
+        };
         let full = garbage.len() >= BATCH;
         let mut swept: Vec<Garbage> = Vec::with_capacity(garbage.len());
         for file in garbage {
@@ -496,6 +508,10 @@ impl Keeper {
     /// Files that no row refers to: of attempts that were lost, and of uploads that were never accepted.
     async fn sweep(&self) -> Result<(), StoreError> {
         let Some(before) = SystemTime::now().checked_sub(ORPHAN_AGE) else { return Ok(()) };
+        if let Err(error) = self.parts.blobs.verify().await {
+            warn!(code = error.code(), "files of nobody are not looked for in this file store");
+            return Ok(());
+        }
         let _ = self.parts.blobs.remove_unfinished(before).await;
         for area in [Area::Originals, Area::Results] {
             let mut chunks = self.parts.blobs.list(area, before).ready_chunks(BATCH);

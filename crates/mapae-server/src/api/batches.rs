@@ -189,7 +189,7 @@ pub(super) async fn show(caller: Caller<JobsRead>, Id(id): Id) -> Result<axum::J
 pub(super) struct Paging {
     /// From the page before.
     cursor: Option<u32>,
-    /// 1 to 1,000, 100 where it is not given.
+    /// 1 to 1,000, 100 where it is not given. A page has at most 100.
     limit: Option<usize>,
 }
 
@@ -242,6 +242,8 @@ pub(super) async fn list(
         return Err(Problem::from(&problem::QUERY_INVALID).detail(detail));
     }
     store.batch(&scope, id).await?.ok_or(&problem::BATCH_NOT_FOUND)?;
+    // With each comes what it gave.
+    let limit = limit.min(LIMIT);
     let members = store.members(&scope, id, paging.cursor, limit).await?;
     let cursor = members.last().map(|last| last.number).filter(|_| members.len() == limit);
     let list = PartList { items: members.iter().map(PartBody::of).collect(), cursor };

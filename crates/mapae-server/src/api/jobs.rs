@@ -213,14 +213,17 @@ pub(super) async fn full(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<
     Ok(Some(body))
 }
 
-/// A job to which nothing has happened yet but that it was accepted, told without asking what it waits for: of many
-/// submissions at once each would count what is ahead of it.
+/// A job to which nothing has happened yet but that it was accepted, told without what there cannot be and without
+/// what is ahead of it: of many submissions at once each would count that.
 async fn young(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Option<JobBody>, Problem> {
-    let Some(job) = runtime.store.job(scope, id).await?.filter(|job| job.sequence == 1) else {
+    let Some(job) = runtime.store.job(scope, id).await?.filter(|job| job.sequence == 1 && !job.is_awaiting())
+    else {
         return Ok(None);
     };
     let followed = runtime.store.followed(scope, id).await?;
-    let mut body = JobBody::brief(&job, job.created_at);
+    let facts = hindrances(runtime, &job, job.created_at).await?;
+    let mut body = JobBody::brief(&job, facts.now);
+    body.why_waiting = why_waiting(&job, &facts);
     body.stages = Some(Vec::new());
     body.timeline = Some(vec![TimelineEntry::accepted(job.created_at)]);
     body.follow_ups = Some(followed.iter().map(FollowUpBody::of).collect());
@@ -235,10 +238,20 @@ async fn history(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Vec<Even
 /// What keeps a pending job from running. Costs nothing for any other.
 async fn facts(runtime: &Runtime, job: &Job) -> Result<Facts, Problem> {
     let store = &runtime.store;
-    let mut facts = Facts { now: store.now().await?, ..Facts::default() };
+    let mut facts = hindrances(runtime, job, store.now().await?).await?;
     if job.is_awaiting() {
         facts.batch = store.batch(&Scope::All, job.id).await?;
     }
+    if job.state == State::Pending && job.due_at <= facts.now {
+        facts.ahead = store.ahead(job, Facts::AHEAD_MAX).await?;
+    }
+    Ok(facts)
+}
+
+/// The same without the jobs ahead of it and those it waits for.
+async fn hindrances(runtime: &Runtime, job: &Job, now: Timestamp) -> Result<Facts, Problem> {
+    let store = &runtime.store;
+    let mut facts = Facts { now, ..Facts::default() };
     if job.state != State::Pending || job.due_at > facts.now {
         return Ok(facts);
     }
@@ -254,7 +267,6 @@ async fn facts(runtime: &Runtime, job: &Job) -> Result<Facts, Problem> {
     let waiting: Vec<String> = of_kind.iter().filter_map(|row| waits(row)).collect();
     facts.resource = waiting.first().filter(|_| waiting.len() == of_kind.len()).cloned();
     facts.stop = stop(runtime, job, facts.now).await?;
-    facts.ahead = store.ahead(job, Facts::AHEAD_MAX).await?;
     Ok(facts)
 }
 
@@ -345,7 +357,7 @@ pub(super) async fn accepted(
         Some(wait) => wait_for_end(api, runtime, scope, id, wait.min(api.config.http.wait)).await?,
         None => false,
     };
-    let young = if waited || kept.again { None } else { young(runtime, scope, id).await? };
+    let young = if waited { None } else { young(runtime, scope, id).await? };
     let body = match young {
         Some(body) => Some(body),
         None => full(runtime, scope, id).await?,

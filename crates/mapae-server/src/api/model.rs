@@ -44,7 +44,8 @@ pub(super) struct JobBody {
     pub failure: Option<FailureBody>,
     /// Who looks after it, while it is a dead letter.
     pub assignee: Option<String>,
-    /// One sentence; `null` where it is not waiting, in lists, and in the answer to a submission.
+    /// One sentence; `null` where it is not waiting, and in lists. The answer to a submission does not count what is
+    /// ahead of it.
     pub why_waiting: Option<String>,
     pub source: Option<SourceBody>,
     /// Left out in lists.

@@ -19,6 +19,9 @@ use crate::job::name::{BusinessKey, JobId, StageName};
 use crate::job::record::{Checkpoint, INLINE_BYTES_MAX, Job, NewJob, Output, Progress};
 use crate::job::retry::Failure;
 
+/// Parts whose outputs are read at a time: each may be as large as a row may hold.
+const GATHERED_MAX: usize = 50;
+
 /// What a context writes through: the worker's side of it (`worker/journal.rs`), or a test's.
 #[async_trait]
 pub trait Journal: Send + Sync {
@@ -221,7 +224,7 @@ impl Context {
         let mut gathered = Vec::with_capacity(batch.parts as usize);
         let mut after = None;
         loop {
-            let members = self.inner.journal.members(after, PARTS_MAX).await?;
+            let members = self.inner.journal.members(after, GATHERED_MAX).await?;
             let Some(last) = members.last() else { return Ok(gathered) };
             after = Some(last.number);
             for member in members {

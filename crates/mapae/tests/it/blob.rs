@@ -122,6 +122,22 @@ async fn a_copied_folder_is_the_same_store_and_an_empty_one_is_none() {
     assert!(refused.may_pass(), "it may be mounted yet");
 }
 
+/// As a disk that is taken away from below a running process, and leaves the folder that it was mounted on.
+#[tokio::test]
+async fn nothing_is_put_into_a_folder_that_is_not_the_store_any_more() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().join("files");
+    let blobs = open(&root);
+    blobs.expect(blobs.identify().await.unwrap());
+    std::fs::rename(&root, place.path().join("away")).unwrap();
+    open(&root);
+    let put = blobs.put(&original(), body(b"x"), GENEROUS).await;
+    assert!(matches!(put, Err(BlobError::Foreign { found: None, .. })), "{put:?}");
+    std::fs::remove_dir_all(&root).unwrap();
+    std::fs::rename(place.path().join("away"), &root).unwrap();
+    blobs.put(&original(), body(b"x"), GENEROUS).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_folder_that_vanished_is_not_a_thousand_missing_files() {
     let folder = tempfile::tempdir().unwrap();

@@ -179,6 +179,11 @@ impl Tables {
     /// Its batch waits for what it gave.
     pub(super) fn is_awaited(&self, id: JobId) -> bool {
         let parent = self.part_of.get(&id).and_then(|parent| self.jobs.get(parent));
-        parent.is_some_and(|parent| parent.finished_at.is_none())
+        parent.is_some_and(|parent| parent.finished_at.is_none() || parent.life.state() == State::Failed)
+    }
+
+    /// It was the parent of a batch, and has ended before its parts.
+    pub(super) fn has_strays(&self, id: JobId) -> bool {
+        self.batches.get(&id).is_some_and(|batch| batch.members.iter().any(|(_, ended)| ended.is_none()))
     }
 }

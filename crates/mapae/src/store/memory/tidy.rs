@@ -49,7 +49,8 @@ impl Tables {
             let to_tell = row.new.callback.is_some() && self.events.iter().any(unsent);
             if pruned.buried + pruned.expired == max
                 || to_tell
-                || self.is_awaited(id)
+                || self.has_strays(id)
+                || (self.is_awaited(id) && !row.life.delete_asked)
                 || !(past || row.life.delete_asked)
             {
                 continue;

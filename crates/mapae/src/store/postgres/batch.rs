@@ -37,6 +37,11 @@ impl Batches for Postgres {
     async fn add_parts(&self, scope: &Scope, parent: JobId, parts: Vec<NewJob>) -> Result<u32, ControlError> {
         let mut connection = within(self.pool.acquire()).await?;
         let mut tx = within(connection.begin()).await?;
+        // The parent's row first, as whoever ends it takes them: none joins a batch whose parent has ended.
+        sqlx::query("select id from mapae.jobs where id = $1 for no key update")
+            .bind(parent.0)
+            .maybe(&mut *tx)
+            .await?;
         // The batch's row is held, so that nobody seals it meanwhile, and what is counted stays.
         let open = sqlx::query(
             "

@@ -14,26 +14,34 @@ use crate::store::row::{as_micros, job_of_file};
 impl Tidy for Postgres {
     async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError> {
         let max = i64::try_from(max).unwrap_or(i64::MAX);
+        // A parent stays until its parts have been asked to stop, and what parts gave for as long as their parent may
+        // read it: to the end of one that has failed, which may be redriven. Inside, for they would fill the limits.
         let rows = sqlx::query(
             "
             with old as (
                 select id, owner, delete_asked, source->>'file' as source from mapae.jobs
                  where id = any(array(
-                       (select id from mapae.jobs where delete_asked and finished_at is not null limit $1)
+                       (select j.id from mapae.jobs j
+                         where j.delete_asked and j.finished_at is not null
+                           and not exists (select from mapae.batches b where b.parent = j.id and b.over) limit $1)
                        union
-                       (select id from mapae.jobs
-                         where state <> 'failed' and finished_at < now() - $2 * interval '1 microsecond'
-                         order by finished_at limit $1)
+                       (select j.id from mapae.jobs j
+                         where j.state <> 'failed' and j.finished_at < now() - $2 * interval '1 microsecond'
+                           and not exists (select from mapae.batches b where b.parent = j.id and b.over)
+                           and not exists (select from mapae.jobs p where p.id = j.batch
+                                              and (p.finished_at is null or p.state = 'failed'))
+                         order by j.finished_at limit $1)
                        union
-                       (select id from mapae.jobs
-                         where state = 'failed' and finished_at < now() - $3 * interval '1 microsecond'
-                         order by finished_at limit $1)))
+                       (select j.id from mapae.jobs j
+                         where j.state = 'failed' and j.finished_at < now() - $3 * interval '1 microsecond'
+                           and not exists (select from mapae.batches b where b.parent = j.id and b.over)
+                           and not exists (select from mapae.jobs p where p.id = j.batch
+                                              and (p.finished_at is null or p.state = 'failed'))
+                         order by j.finished_at limit $1)))
                    and finished_at is not null
                    -- Where they are told is known as long as there is something to tell.
                    and not exists (select from mapae.callbacks c join mapae.events e on e.job = c.job and not e.sent
                                     where c.job = jobs.id)
-                   -- Its batch waits for what it gave.
-                   and not exists (select from mapae.jobs p where p.id = jobs.batch and p.finished_at is null)
                  limit $1
                    for update skip locked
             ), files as (

@@ -15,24 +15,32 @@ impl Tidy for Sqlite {
     async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError> {
         let (retention, max) = (retention.clone(), limit(max));
         self.write(async move |tx| {
+            // A parent stays until its parts have been asked to stop, and what parts gave for as long as their parent
+            // may read it: to the end of one that has failed, which may be redriven. Inside, for they would fill the
+            // limits.
             let query = sqlx::query(
                 "
                 select id from (
-                    select id from (select id from jobs where delete_asked and finished_at is not null limit $1)
+                    select id from (select j.id from jobs j where j.delete_asked and j.finished_at is not null
+                                       and not exists (select 1 from batches b where b.parent = j.id and b.over)
+                                     limit $1)
                      union
-                    select id from (select id from jobs
-                                     where finished_at is not null and state <> 'failed' and finished_at < $2 - $3
-                                     order by finished_at limit $1)
+                    select id from (select j.id from jobs j
+                                     where j.finished_at is not null and j.state <> 'failed' and j.finished_at < $2 - $3
+                                       and not exists (select 1 from batches b where b.parent = j.id and b.over)
+                                       and not exists (select 1 from jobs p where p.id = j.batch
+                                                          and (p.finished_at is null or p.state = 'failed'))
+                                     order by j.finished_at limit $1)
                      union
-                    select id from (select id from jobs where state = 'failed' and finished_at < $2 - $4
-                                     order by finished_at limit $1)
+                    select id from (select j.id from jobs j where j.state = 'failed' and j.finished_at < $2 - $4
+                                       and not exists (select 1 from batches b where b.parent = j.id and b.over)
+                                       and not exists (select 1 from jobs p where p.id = j.batch
+                                                          and (p.finished_at is null or p.state = 'failed'))
+                                     order by j.finished_at limit $1)
                     ) old
                  -- Where they are told is known as long as there is something to tell.
                  where not exists (select 1 from callbacks c cross join events e on e.job = c.job and not e.sent
                                     where c.job = old.id)
-                   -- Its batch waits for what it gave.
-                   and not exists (select 1 from jobs m cross join jobs p on p.id = m.batch and p.finished_at is null
-                                    where m.id = old.id)
                  limit $1
                 ",
             )

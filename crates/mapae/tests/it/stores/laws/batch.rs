@@ -5,7 +5,7 @@ use mapae::job::batch::{AWAITED, BatchState, WAITING};
 use mapae::job::name::JobId;
 use mapae::job::record::NewJob;
 use mapae::job::retry::{Failure, Verdict};
-use mapae::store::contract::{Claim, ControlError, Scope, SettleError};
+use mapae::store::contract::{Claim, ControlError, Retention, Scope, SettleError};
 
 use super::lost;
 use crate::stores::{Bench, LEASE, everywhere, failure, job, owner, soon};
@@ -201,6 +201,8 @@ async fn what_is_left_of_a_batch_whose_parent_has_ended_is_named_until_it_is_ask
         bench.store.delete(&Scope::All, parent).await.unwrap();
         let strays = bench.store.strays(9).await.unwrap();
         assert_eq!(strays.len(), 2, "not the one that has ended: {strays:?}");
+        bench.prune(1000 * LEASE).await;
+        assert_eq!(bench.store.strays(9).await.unwrap(), strays, "the parent's row is kept for them");
         for stray in strays {
             bench.store.cancel(&Scope::All, stray).await.unwrap();
         }
@@ -243,6 +245,47 @@ async fn a_part_that_is_redriven_is_waited_for_again_and_what_parts_gave_is_kept
         bench.harness.pass(3 * LEASE).await;
         bench.prune(LEASE).await;
         assert_eq!(bench.store.job(&Scope::All, parts[0]).await.unwrap(), None, "and then no longer");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn parts_that_are_kept_keep_nobody_else_and_a_deleted_one_goes_at_once() {
+    everywhere(async |bench| {
+        let (_, parts) = bench.batch(vec![job(), job()], false).await;
+        let worker = bench.join("w").await;
+        for part in &parts {
+            let held = bench.claim(worker.holder(), *part).await;
+            bench.settle(&held.lease, Verdict::Succeed).await.unwrap();
+        }
+        let other = bench.accept(job()).await;
+        let held = bench.claim(worker.holder(), other).await;
+        bench.settle(&held.lease, Verdict::Succeed).await.unwrap();
+        bench.harness.pass(3 * LEASE).await;
+        let retention = Retention { finished: LEASE, failed: LEASE, memory: LEASE };
+        assert_eq!(bench.store.prune(&retention, 1).await.unwrap().expired, 1);
+        assert_eq!(bench.store.job(&Scope::All, other).await.unwrap(), None, "behind two that are kept");
+        bench.store.delete(&Scope::All, parts[0]).await.unwrap();
+        assert_eq!(bench.store.prune(&retention, 1).await.unwrap().buried, 1, "its batch is still open");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_parts_gave_is_kept_for_a_parent_that_has_failed() {
+    everywhere(async |bench| {
+        let (parent, parts) = bench.batch(vec![job()], true).await;
+        let worker = bench.join("w").await;
+        let held = bench.claim(worker.holder(), parts[0]).await;
+        bench.settle(&held.lease, Verdict::Succeed).await.unwrap();
+        assert_eq!(bench.woken().await, 1);
+        bench.fail(worker.holder(), parent).await;
+        bench.harness.pass(3 * LEASE).await;
+        let retention = Retention { finished: LEASE, failed: 1000 * LEASE, memory: LEASE };
+        bench.store.prune(&retention, 9).await.unwrap();
+        bench.store.redrive(&Scope::All, parent).await.unwrap();
+        let members = bench.store.members(&Scope::All, parent, None, 9).await.unwrap();
+        assert!(members[0].output.is_some(), "{members:?}");
     })
     .await;
 }
