@@ -11,6 +11,7 @@
 mod batch;
 mod claim;
 mod control;
+mod end;
 mod follow;
 mod gate;
 mod keep;
@@ -21,6 +22,7 @@ mod mutant;
 mod presence;
 mod record;
 mod remote;
+mod ring;
 mod run;
 mod schedule;
 mod settle;
