@@ -67,8 +67,9 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) phase: Phase,
-    /// Of the session there is, or zero.
-    epoch: u64,
+    /// Of the session there is, or zero. What another says, it says too late: its client may still be on its way
+    /// out when the next session reads.
+    session: u64,
     tracks: HashMap<(usize, i32), Track>,
     /// How often the group has given out partitions and none of them to us.
     left_out: u64,
@@ -91,7 +92,7 @@ impl Shared {
     pub(super) fn new(topics: Vec<String>) -> Self {
         let state = State {
             phase: Phase::Closed,
-            epoch: 0,
+            session: 0,
             tracks: HashMap::new(),
             left_out: 0,
             ready: topics.iter().map(|_| VecDeque::new()).collect(),
@@ -121,10 +122,22 @@ impl Shared {
         self.topics.iter().position(|known| known == topic)
     }
 
+    /// From now on this session is heard, and no other.
+    pub(super) fn begun(&self, session: u64) {
+        let mut state = self.state();
+        state.session = session;
+        (state.broken, state.committing) = (None, None);
+    }
+
+    /// The state, if it is this session's.
+    fn state_of(&self, session: u64) -> Option<MutexGuard<'_, State>> {
+        let state = self.state();
+        (state.session == session).then_some(state)
+    }
+
     pub(super) fn opened(&self) {
         let mut state = self.state();
-        (state.phase, state.epoch, state.failures_in_a_row) = (Phase::Open, serial(), 0);
-        (state.broken, state.committing) = (None, None);
+        (state.phase, state.failures_in_a_row) = (Phase::Open, 0);
         state.last_read = Some(Instant::now());
         self.news.notify_waiters();
     }
@@ -132,7 +145,7 @@ impl Shared {
     /// Nothing of the session is good any more: the group gives it to others.
     pub(super) fn ended(&self, trouble: Option<BrokerError>) {
         let mut state = self.state();
-        (state.phase, state.epoch, state.ready_bytes) = (Phase::Closed, 0, 0);
+        (state.phase, state.session, state.ready_bytes) = (Phase::Closed, 0, 0);
         state.tracks.clear();
         state.out.clear();
         state.ready.iter_mut().for_each(VecDeque::clear);
@@ -144,8 +157,8 @@ impl Shared {
         self.news.notify_waiters();
     }
 
-    pub(super) fn assigned(&self, partitions: &[(String, i32)]) {
-        let mut state = self.state();
+    pub(super) fn assigned(&self, session: u64, partitions: &[(String, i32)]) {
+        let Some(mut state) = self.state_of(session) else { return };
         for (topic, partition) in partitions {
             if let Some(lane) = self.lane(topic) {
                 state.tracks.insert((lane, *partition), Track::new(serial()));
@@ -156,8 +169,8 @@ impl Shared {
     }
 
     /// These are not ours any more. Answers the marks that are still to be sent.
-    pub(super) fn revoked(&self, partitions: &[(String, i32)]) -> Vec<Mark> {
-        let mut state = self.state();
+    pub(super) fn revoked(&self, session: u64, partitions: &[(String, i32)]) -> Vec<Mark> {
+        let Some(mut state) = self.state_of(session) else { return Vec::new() };
         let mut marks = Vec::new();
         for (topic, partition) in partitions {
             let Some(lane) = self.lane(topic) else { continue };
@@ -226,8 +239,8 @@ impl Shared {
     }
 
     /// Those of the partitions whose lane is full.
-    pub(super) fn full(&self, partitions: &[(String, i32)]) -> Vec<(String, i32)> {
-        let state = self.state();
+    pub(super) fn full(&self, session: u64, partitions: &[(String, i32)]) -> Vec<(String, i32)> {
+        let Some(state) = self.state_of(session) else { return Vec::new() };
         let full = |(topic, _): &&(String, i32)| self.lane(topic).is_some_and(|lane| state.paused[lane]);
         partitions.iter().filter(full).cloned().collect()
     }
@@ -250,8 +263,8 @@ impl Shared {
         marks
     }
 
-    pub(super) fn committed(&self, taken: bool) {
-        let mut state = self.state();
+    pub(super) fn committed(&self, session: u64, taken: bool) {
+        let Some(mut state) = self.state_of(session) else { return };
         state.committing = None;
         if taken {
             // More may have been settled meanwhile.
@@ -290,8 +303,8 @@ impl Shared {
     }
 
     /// At that time the cluster said something.
-    pub(super) fn heard(&self, at: Instant) {
-        let mut state = self.state();
+    pub(super) fn heard(&self, session: u64, at: Instant) {
+        let Some(mut state) = self.state_of(session) else { return };
         state.last_read = state.last_read.max(Some(at));
     }
 
@@ -309,7 +322,9 @@ impl Shared {
 
     pub(super) fn health(&self) -> Health {
         let state = self.state();
-        Health { last_read: state.last_read, failures_in_a_row: state.failures_in_a_row, epoch: state.epoch }
+        // Of a session that reads, or zero.
+        let epoch = if state.phase == Phase::Open { state.session } else { 0 };
+        Health { last_read: state.last_read, failures_in_a_row: state.failures_in_a_row, epoch }
     }
 }
 
@@ -337,5 +352,68 @@ impl State {
     /// What a receipt names, once.
     pub(super) fn take(&mut self, receipt: &Receipt) -> Option<(Spot, Vec<u8>)> {
         self.out.remove(&(receipt.epoch, receipt.id.parse().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: u64 = 1;
+    const NEW: u64 = 2;
+
+    fn one() -> Vec<(String, i32)> {
+        vec![("t".to_owned(), 0)]
+    }
+
+    /// A session that has ended while a commit was on its way, and the next with the same partition.
+    fn after_another() -> Shared {
+        let shared = Shared::new(vec!["t".to_owned()]);
+        shared.begun(OLD);
+        shared.opened();
+        shared.assigned(OLD, &one());
+        shared.ended(Some(BrokerError::Capacity));
+        shared.begun(NEW);
+        shared.opened();
+        shared.assigned(NEW, &one());
+        shared
+    }
+
+    fn read(shared: &Shared, offset: i64) -> usize {
+        shared.arrived("t", 0, offset, b"x".to_vec()).unwrap();
+        shared.state().hand_out(1, &[0]).len()
+    }
+
+    #[test]
+    fn a_client_that_is_dropped_late_takes_nothing_from_the_next_session() {
+        let shared = after_another();
+        assert_eq!(read(&shared, 7), 1);
+
+        assert_eq!(shared.revoked(OLD, &one()), []);
+
+        assert_eq!(read(&shared, 8), 1, "the partition is read on");
+        let handed_out = Receipt { epoch: shared.state().tracks[&(0, 0)].serial, id: "7".into() };
+        let spot = shared.state().take(&handed_out).expect("what is handed out stays so").0;
+        shared.assigned(OLD, &one());
+        assert!(shared.settled(&spot), "the partition is of the same assignment");
+    }
+
+    #[test]
+    fn what_an_earlier_session_committed_or_heard_says_nothing_of_this_one() {
+        let shared = after_another();
+        read(&shared, 7);
+        let spot = Spot { lane: 0, partition: 0, serial: shared.state().tracks[&(0, 0)].serial, offset: 7 };
+        assert!(shared.settled(&spot));
+        let mark = Mark { topic: "t".into(), partition: 0, offset: 8 };
+        assert_eq!(shared.due(), std::slice::from_ref(&mark));
+
+        shared.committed(OLD, true);
+        assert!(shared.is_committing(), "our own answer is still awaited");
+        let read_at = shared.health().last_read;
+        shared.heard(OLD, Instant::now() + COMMIT_PATIENCE);
+        assert_eq!(shared.health().last_read, read_at);
+
+        shared.committed(NEW, false);
+        assert_eq!(shared.due(), [mark], "ours was not taken");
     }
 }
