@@ -140,9 +140,13 @@ impl Reader {
     }
 
     /// The message has to stay where it is: all that the session has read is read again by the next, from the first
-    /// that is not settled.
-    fn stays(&self, what: &str) -> Settled {
-        self.shared.give_up(BrokerError::Transient(what.into()));
+    /// that is not settled. The next read says why, by what can be done about it: a topic that is missing is made.
+    fn stays(&self, spot: &Spot, answer: Published, what: &str) -> Settled {
+        let why = match answer {
+            Published::Refused(error) => error,
+            Published::Accepted | Published::Unknown => BrokerError::Transient(what.into()),
+        };
+        self.shared.give_up(spot, why);
         Settled::Unknown
     }
 }
@@ -241,8 +245,9 @@ impl Intake for Reader {
                 let headers = vec![("why", (*why).to_owned()), ("from", from)];
                 let key = spot.offset.to_string();
                 let message = Message { topic: self.names.parked(), key, body, headers };
-                if !matches!(self.publisher.publish(&[message]).await[..], [Published::Accepted]) {
-                    settled.push(self.stays("what is no pointer cannot be put aside yet"));
+                let answer = self.publisher.publish(&[message]).await.pop().unwrap_or(Published::Unknown);
+                if !matches!(answer, Published::Accepted) {
+                    settled.push(self.stays(&spot, answer, "what is no pointer cannot be put aside yet"));
                     continue;
                 }
             }
@@ -273,8 +278,8 @@ impl Intake for Reader {
                 Published::Accepted => {
                     self.shared.settled(spot);
                 }
-                Published::Refused(_) | Published::Unknown => {
-                    self.stays("what is handed back is not taken");
+                answer => {
+                    self.stays(spot, answer, "what is handed back is not taken");
                 }
             }
         }

@@ -293,9 +293,14 @@ impl Shared {
         settled
     }
 
-    /// The session cannot go on: what it has read is read again by the next.
-    pub(super) fn give_up(&self, why: BrokerError) {
-        self.state().broken = Some(why);
+    /// The session cannot go on with this message: what it has read is read again by the next. A message that is
+    /// another's by now is read there. The first reason stands.
+    pub(super) fn give_up(&self, spot: &Spot, why: BrokerError) {
+        let mut state = self.state();
+        let ours = state.tracks.get(&(spot.lane, spot.partition));
+        if ours.is_some_and(|track| track.serial == spot.serial) {
+            state.broken.get_or_insert(why);
+        }
     }
 
     pub(super) fn broken(&self) -> Option<BrokerError> {
