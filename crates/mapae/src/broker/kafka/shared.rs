@@ -122,24 +122,18 @@ impl Shared {
         self.topics.iter().position(|known| known == topic)
     }
 
-    /// From now on this session is heard, and no other.
+    /// From now on this session is heard, and no other. It is open once the group has given it its part.
     pub(super) fn begun(&self, session: u64) {
         let mut state = self.state();
-        state.session = session;
+        (state.phase, state.session) = (Phase::Opening, session);
         (state.broken, state.committing) = (None, None);
+        state.last_read = Some(Instant::now());
     }
 
     /// The state, if it is this session's.
     fn state_of(&self, session: u64) -> Option<MutexGuard<'_, State>> {
         let state = self.state();
         (state.session == session).then_some(state)
-    }
-
-    pub(super) fn opened(&self) {
-        let mut state = self.state();
-        (state.phase, state.failures_in_a_row) = (Phase::Open, 0);
-        state.last_read = Some(Instant::now());
-        self.news.notify_waiters();
     }
 
     /// Nothing of the session is good any more: the group gives it to others.
@@ -157,6 +151,8 @@ impl Shared {
         self.news.notify_waiters();
     }
 
+    /// The group has given these to us. Only now is it known that the session reads, even where there are none: a
+    /// cluster that answers questions may still have no coordinator for the group.
     pub(super) fn assigned(&self, session: u64, partitions: &[(String, i32)]) {
         let Some(mut state) = self.state_of(session) else { return };
         for (topic, partition) in partitions {
@@ -165,6 +161,10 @@ impl Shared {
             }
         }
         state.left_out += u64::from(state.tracks.is_empty());
+        if state.phase == Phase::Opening {
+            (state.phase, state.failures_in_a_row) = (Phase::Open, 0);
+            self.news.notify_waiters();
+        }
         self.group.notify_one();
     }
 
@@ -375,11 +375,9 @@ mod tests {
     fn after_another() -> Shared {
         let shared = Shared::new(vec!["t".to_owned()]);
         shared.begun(OLD);
-        shared.opened();
         shared.assigned(OLD, &one());
         shared.ended(Some(BrokerError::Capacity));
         shared.begun(NEW);
-        shared.opened();
         shared.assigned(NEW, &one());
         shared
     }
@@ -387,6 +385,23 @@ mod tests {
     fn read(shared: &Shared, offset: i64) -> usize {
         shared.arrived("t", 0, offset, b"x".to_vec()).unwrap();
         shared.state().hand_out(1, &[0]).len()
+    }
+
+    #[test]
+    fn a_session_is_open_once_the_group_has_answered_whatever_it_gives() {
+        let shared = Shared::new(vec!["t".to_owned()]);
+        shared.begun(OLD);
+        shared.ended(Some(BrokerError::Capacity));
+        shared.begun(NEW);
+        assert_eq!(shared.state().phase, Phase::Opening);
+        assert_eq!((shared.health().failures_in_a_row, shared.health().epoch), (1, 0));
+
+        shared.assigned(OLD, &one());
+        assert_eq!(shared.state().phase, Phase::Opening);
+        shared.assigned(NEW, &[]);
+
+        assert_eq!(shared.state().phase, Phase::Open);
+        assert_eq!((shared.health().failures_in_a_row, shared.health().epoch), (0, NEW));
     }
 
     #[test]
