@@ -250,7 +250,10 @@ impl Session {
         }
         let (session, consumer, shared) = (self.serial, self.consumer.clone(), shared.clone());
         tokio::task::spawn_blocking(move || {
-            shared.committed(session, consumer.commit(&marked(&marks), CommitMode::Sync).is_ok());
+            // The thread may have come late.
+            let marks = shared.still_ours(session, marks);
+            let taken = marks.is_empty() || consumer.commit(&marked(&marks), CommitMode::Sync).is_ok();
+            shared.committed(session, taken);
         });
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Mark {
     pub(super) topic: String,
     pub(super) partition: i32,
     pub(super) offset: i64,
+    /// Of the assignment it was made in.
+    pub(super) serial: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,7 +178,12 @@ impl Shared {
             let Some(lane) = self.lane(topic) else { continue };
             let Some(track) = state.tracks.remove(&(lane, *partition)) else { continue };
             if let Some(offset) = track.due() {
-                marks.push(Mark { topic: topic.clone(), partition: *partition, offset });
+                marks.push(Mark {
+                    topic: topic.clone(),
+                    partition: *partition,
+                    offset,
+                    serial: track.serial,
+                });
             }
             state.out.retain(|_, (spot, _)| spot.serial != track.serial);
             state.ready[lane].retain(|arrival| arrival.spot.serial != track.serial);
@@ -257,10 +264,21 @@ impl Shared {
         for ((lane, partition), track) in &mut state.tracks {
             let Some(offset) = track.due() else { continue };
             track.marked(offset);
-            marks.push(Mark { topic: self.topics[*lane].clone(), partition: *partition, offset });
+            let topic = self.topics[*lane].clone();
+            marks.push(Mark { topic, partition: *partition, offset, serial: track.serial });
         }
         state.committing = (!marks.is_empty()).then(Instant::now);
         marks
+    }
+
+    /// Those of the marks whose partition is still ours by the same assignment: with another's it would go back.
+    pub(super) fn still_ours(&self, session: u64, marks: Vec<Mark>) -> Vec<Mark> {
+        let Some(state) = self.state_of(session) else { return Vec::new() };
+        let ours = |mark: &Mark| {
+            let track = self.lane(&mark.topic).and_then(|lane| state.tracks.get(&(lane, mark.partition)));
+            track.is_some_and(|track| track.serial == mark.serial)
+        };
+        marks.into_iter().filter(ours).collect()
     }
 
     pub(super) fn committed(&self, session: u64, taken: bool) {
@@ -422,9 +440,9 @@ mod tests {
     fn what_an_earlier_session_committed_or_heard_says_nothing_of_this_one() {
         let shared = after_another();
         read(&shared, 7);
-        let spot = Spot { lane: 0, partition: 0, serial: shared.state().tracks[&(0, 0)].serial, offset: 7 };
-        assert!(shared.settled(&spot));
-        let mark = Mark { topic: "t".into(), partition: 0, offset: 8 };
+        let serial = shared.state().tracks[&(0, 0)].serial;
+        assert!(shared.settled(&Spot { lane: 0, partition: 0, serial, offset: 7 }));
+        let mark = Mark { topic: "t".into(), partition: 0, offset: 8, serial };
         assert_eq!(shared.due(), std::slice::from_ref(&mark));
 
         shared.committed(OLD, true);
@@ -435,5 +453,21 @@ mod tests {
 
         shared.committed(NEW, false);
         assert_eq!(shared.due(), [mark], "ours was not taken");
+    }
+
+    #[test]
+    fn a_mark_that_waited_while_its_partition_was_anothers_is_not_sent() {
+        let shared = after_another();
+        read(&shared, 7);
+        let serial = shared.state().tracks[&(0, 0)].serial;
+        assert!(shared.settled(&Spot { lane: 0, partition: 0, serial, offset: 7 }));
+        let marks = shared.due();
+        assert_eq!(shared.still_ours(NEW, marks.clone()), marks);
+        assert_eq!(shared.still_ours(OLD, marks.clone()), []);
+
+        shared.revoked(NEW, &one());
+        assert_eq!(shared.still_ours(NEW, marks.clone()), []);
+        shared.assigned(NEW, &one());
+        assert_eq!(shared.still_ours(NEW, marks), [], "it came back with what another has settled");
     }
 }
