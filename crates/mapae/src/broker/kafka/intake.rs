@@ -32,7 +32,7 @@ const BUSY: Duration = Duration::from_secs(5);
 /// One that has handed something back and asks for nothing more is on its way out.
 const LEAVING: Duration = Duration::from_millis(500);
 
-/// The longest a session takes to open or to say that it cannot.
+/// The longest somebody waits for a session to open or to say that it cannot.
 const OPEN_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the task that reads needs to know.
@@ -92,14 +92,16 @@ impl Reader {
     }
 
     /// Asks the task that reads, and waits until `find` has something, the session has ended, or `until`; and
-    /// for as long as it takes to know whether there is a session at all.
+    /// at most for [`OPEN_PATIENCE`] to know whether there is a session that reads. One that does not yet goes on
+    /// trying.
     async fn ask<T>(
         &self,
         wanted: Instant,
         until: Instant,
         find: impl Fn(&mut State) -> Option<T>,
     ) -> Result<Option<T>, BrokerError> {
-        {
+        let give_up = until.max(Instant::now() + OPEN_PATIENCE);
+        let opening = {
             let mut state = self.shared.state();
             if let Some(trouble) = state.trouble.take() {
                 return Err(trouble);
@@ -107,9 +109,10 @@ impl Reader {
             if state.phase == Phase::Closed {
                 state.phase = Phase::Opening;
             }
-        }
-        self.wanted.send_replace(wanted);
-        let give_up = until.max(Instant::now() + OPEN_PATIENCE);
+            state.phase == Phase::Opening
+        };
+        // Whoever waits for the group's answer wants messages all the while.
+        self.wanted.send_replace(if opening { wanted.max(give_up) } else { wanted });
         loop {
             let mut news = std::pin::pin!(self.shared.news.notified());
             news.as_mut().enable();
@@ -126,7 +129,9 @@ impl Reader {
             let deadline = if opening { give_up } else { until };
             if tokio::time::timeout_at(deadline.into(), news).await.is_err() {
                 return match opening {
-                    true => Err(BrokerError::Transient("the broker does not open a connection".into())),
+                    true => {
+                        Err(BrokerError::Transient("the broker has not let us into the group yet".into()))
+                    }
                     false => Ok(None),
                 };
             }
@@ -140,9 +145,13 @@ impl Reader {
     }
 
     /// The message has to stay where it is: all that the session has read is read again by the next, from the first
-    /// that is not settled.
-    fn stays(&self, what: &str) -> Settled {
-        self.shared.give_up(BrokerError::Transient(what.into()));
+    /// that is not settled. The next read says why, by what can be done about it: a topic that is missing is made.
+    fn stays(&self, spot: &Spot, answer: Published, what: &str) -> Settled {
+        let why = match answer {
+            Published::Refused(error) => error,
+            Published::Accepted | Published::Unknown => BrokerError::Transient(what.into()),
+        };
+        self.shared.give_up(spot, why);
         Settled::Unknown
     }
 }
@@ -174,19 +183,16 @@ async fn read(
             Some(opened) => opened,
         };
         match opened {
-            Ok(mut session) => {
-                shared.opened();
-                match session.serve(&plan, &shared, &mut wanted, &closing).await {
-                    Ok(()) => {
-                        session.close(&plan, &shared).await;
-                        shared.ended(None);
-                    }
-                    Err(error) => {
-                        shared.ended(Some(error));
-                        session.end();
-                    }
+            Ok(mut session) => match session.serve(&plan, &shared, &mut wanted, &closing).await {
+                Ok(()) => {
+                    session.close(&plan, &shared).await;
+                    shared.ended(None);
                 }
-            }
+                Err(error) => {
+                    shared.ended(Some(error));
+                    session.end();
+                }
+            },
             Err(error) => shared.ended(Some(error)),
         }
     }
@@ -213,8 +219,8 @@ impl Intake for Reader {
         Ok(self.ask(until + BUSY, until, find).await?.unwrap_or_default())
     }
 
-    /// The group gives by itself to others what a reader left. What is answered here is whether there is a
-    /// connection: nobody has recovered, who could not read.
+    /// The group gives by itself to others what a reader left. What is answered here is whether we
+    /// are in it: nobody has recovered, who could not read.
     async fn orphans(&self, _: usize) -> Result<Vec<Delivery>, BrokerError> {
         let connected = |state: &mut State| (state.phase == Phase::Open).then_some(());
         let now = Instant::now();
@@ -241,8 +247,9 @@ impl Intake for Reader {
                 let headers = vec![("why", (*why).to_owned()), ("from", from)];
                 let key = spot.offset.to_string();
                 let message = Message { topic: self.names.parked(), key, body, headers };
-                if !matches!(self.publisher.publish(&[message]).await[..], [Published::Accepted]) {
-                    settled.push(self.stays("what is no pointer cannot be put aside yet"));
+                let answer = self.publisher.publish(&[message]).await.pop().unwrap_or(Published::Unknown);
+                if !matches!(answer, Published::Accepted) {
+                    settled.push(self.stays(&spot, answer, "what is no pointer cannot be put aside yet"));
                     continue;
                 }
             }
@@ -273,8 +280,8 @@ impl Intake for Reader {
                 Published::Accepted => {
                     self.shared.settled(spot);
                 }
-                Published::Refused(_) | Published::Unknown => {
-                    self.stays("what is handed back is not taken");
+                answer => {
+                    self.stays(spot, answer, "what is handed back is not taken");
                 }
             }
         }

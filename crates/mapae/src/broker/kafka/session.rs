@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::intake::Plan;
 use super::link;
-use super::shared::{Mark, Shared};
+use super::shared::{Mark, Shared, serial};
 use super::voice::Voice;
 use crate::broker::contract::BrokerError;
 
@@ -57,6 +57,8 @@ fn silence(figures: &[u8]) -> Option<Duration> {
 /// What the client says and asks while the session takes messages from it.
 pub(super) struct Ear {
     voice: Voice,
+    /// Whose ear it is: a client still speaks while it is dropped, when there may be another session.
+    session: u64,
     shared: Arc<Shared>,
 }
 
@@ -71,7 +73,7 @@ impl ClientContext for Ear {
 
     fn stats_raw(&self, figures: &[u8]) {
         if let Some(heard) = silence(figures).and_then(|silence| Instant::now().checked_sub(silence)) {
-            self.shared.heard(heard);
+            self.shared.heard(self.session, heard);
         }
     }
 }
@@ -79,9 +81,9 @@ impl ClientContext for Ear {
 impl ConsumerContext for Ear {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         match rebalance {
-            Rebalance::Assign(list) => self.shared.assigned(&named(list)),
+            Rebalance::Assign(list) => self.shared.assigned(self.session, &named(list)),
             Rebalance::Revoke(list) => {
-                let marks = self.shared.revoked(&named(list));
+                let marks = self.shared.revoked(self.session, &named(list));
                 // Goes out before the client answers the group, so in the generation in which they were ours. What
                 // was lost was another's before it was said. Without an answer, what is marked in vain comes again.
                 if !consumer.assignment_lost() && !marks.is_empty() {
@@ -94,7 +96,7 @@ impl ConsumerContext for Ear {
 
     fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         let Rebalance::Assign(list) = rebalance else { return };
-        let full = self.shared.full(&named(list));
+        let full = self.shared.full(self.session, &named(list));
         if !full.is_empty() {
             let _ = consumer.pause(&listed(&full));
         }
@@ -123,6 +125,7 @@ fn marked(marks: &[Mark]) -> TopicPartitionList {
 }
 
 pub(super) struct Session {
+    serial: u64,
     consumer: Arc<StreamConsumer<Ear>>,
     /// Subscribed to nothing that holds messages.
     aside: bool,
@@ -140,9 +143,11 @@ impl Session {
             return Err(BrokerError::Topology(format!("there is no topic {}", plan.names.aside())));
         }
         let config = plan.place.reader(&plan.names.group(), &plan.me, &plan.life);
-        let ear = Ear { voice: Voice::default(), shared: shared.clone() };
+        let serial = serial();
+        shared.begun(serial);
+        let ear = Ear { voice: Voice::default(), session: serial, shared: shared.clone() };
         let consumer = Arc::new(config.create_with_context(ear).map_err(link::of)?);
-        let session = Self { consumer, aside: false, left_out: shared.left_out(), heard: false };
+        let session = Self { serial, consumer, aside: false, left_out: shared.left_out(), heard: false };
         session.subscribe(&plan.topics)?;
         Ok(session)
     }
@@ -243,9 +248,12 @@ impl Session {
         if marks.is_empty() {
             return;
         }
-        let (consumer, shared) = (self.consumer.clone(), shared.clone());
+        let (session, consumer, shared) = (self.serial, self.consumer.clone(), shared.clone());
         tokio::task::spawn_blocking(move || {
-            shared.committed(consumer.commit(&marked(&marks), CommitMode::Sync).is_ok());
+            // The thread may have come late.
+            let marks = shared.still_ours(session, marks);
+            let taken = marks.is_empty() || consumer.commit(&marked(&marks), CommitMode::Sync).is_ok();
+            shared.committed(session, taken);
         });
     }
 

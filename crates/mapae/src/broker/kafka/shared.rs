@@ -31,6 +31,8 @@ pub(super) struct Mark {
     pub(super) topic: String,
     pub(super) partition: i32,
     pub(super) offset: i64,
+    /// Of the assignment it was made in.
+    pub(super) serial: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,8 +69,9 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) phase: Phase,
-    /// Of the session there is, or zero.
-    epoch: u64,
+    /// Of the session there is, or zero. What another says, it says too late: its client may still be on its way
+    /// out when the next session reads.
+    session: u64,
     tracks: HashMap<(usize, i32), Track>,
     /// How often the group has given out partitions and none of them to us.
     left_out: u64,
@@ -91,7 +94,7 @@ impl Shared {
     pub(super) fn new(topics: Vec<String>) -> Self {
         let state = State {
             phase: Phase::Closed,
-            epoch: 0,
+            session: 0,
             tracks: HashMap::new(),
             left_out: 0,
             ready: topics.iter().map(|_| VecDeque::new()).collect(),
@@ -121,18 +124,24 @@ impl Shared {
         self.topics.iter().position(|known| known == topic)
     }
 
-    pub(super) fn opened(&self) {
+    /// From now on this session is heard, and no other. It is open once the group has given it its part.
+    pub(super) fn begun(&self, session: u64) {
         let mut state = self.state();
-        (state.phase, state.epoch, state.failures_in_a_row) = (Phase::Open, serial(), 0);
+        (state.phase, state.session) = (Phase::Opening, session);
         (state.broken, state.committing) = (None, None);
         state.last_read = Some(Instant::now());
-        self.news.notify_waiters();
+    }
+
+    /// The state, if it is this session's.
+    fn state_of(&self, session: u64) -> Option<MutexGuard<'_, State>> {
+        let state = self.state();
+        (state.session == session).then_some(state)
     }
 
     /// Nothing of the session is good any more: the group gives it to others.
     pub(super) fn ended(&self, trouble: Option<BrokerError>) {
         let mut state = self.state();
-        (state.phase, state.epoch, state.ready_bytes) = (Phase::Closed, 0, 0);
+        (state.phase, state.session, state.ready_bytes) = (Phase::Closed, 0, 0);
         state.tracks.clear();
         state.out.clear();
         state.ready.iter_mut().for_each(VecDeque::clear);
@@ -144,26 +153,37 @@ impl Shared {
         self.news.notify_waiters();
     }
 
-    pub(super) fn assigned(&self, partitions: &[(String, i32)]) {
-        let mut state = self.state();
+    /// The group has given these to us. Only now is it known that the session reads, even where there are none: a
+    /// cluster that answers questions may still have no coordinator for the group.
+    pub(super) fn assigned(&self, session: u64, partitions: &[(String, i32)]) {
+        let Some(mut state) = self.state_of(session) else { return };
         for (topic, partition) in partitions {
             if let Some(lane) = self.lane(topic) {
                 state.tracks.insert((lane, *partition), Track::new(serial()));
             }
         }
         state.left_out += u64::from(state.tracks.is_empty());
+        if state.phase == Phase::Opening {
+            (state.phase, state.failures_in_a_row) = (Phase::Open, 0);
+            self.news.notify_waiters();
+        }
         self.group.notify_one();
     }
 
     /// These are not ours any more. Answers the marks that are still to be sent.
-    pub(super) fn revoked(&self, partitions: &[(String, i32)]) -> Vec<Mark> {
-        let mut state = self.state();
+    pub(super) fn revoked(&self, session: u64, partitions: &[(String, i32)]) -> Vec<Mark> {
+        let Some(mut state) = self.state_of(session) else { return Vec::new() };
         let mut marks = Vec::new();
         for (topic, partition) in partitions {
             let Some(lane) = self.lane(topic) else { continue };
             let Some(track) = state.tracks.remove(&(lane, *partition)) else { continue };
             if let Some(offset) = track.due() {
-                marks.push(Mark { topic: topic.clone(), partition: *partition, offset });
+                marks.push(Mark {
+                    topic: topic.clone(),
+                    partition: *partition,
+                    offset,
+                    serial: track.serial,
+                });
             }
             state.out.retain(|_, (spot, _)| spot.serial != track.serial);
             state.ready[lane].retain(|arrival| arrival.spot.serial != track.serial);
@@ -226,8 +246,8 @@ impl Shared {
     }
 
     /// Those of the partitions whose lane is full.
-    pub(super) fn full(&self, partitions: &[(String, i32)]) -> Vec<(String, i32)> {
-        let state = self.state();
+    pub(super) fn full(&self, session: u64, partitions: &[(String, i32)]) -> Vec<(String, i32)> {
+        let Some(state) = self.state_of(session) else { return Vec::new() };
         let full = |(topic, _): &&(String, i32)| self.lane(topic).is_some_and(|lane| state.paused[lane]);
         partitions.iter().filter(full).cloned().collect()
     }
@@ -244,14 +264,25 @@ impl Shared {
         for ((lane, partition), track) in &mut state.tracks {
             let Some(offset) = track.due() else { continue };
             track.marked(offset);
-            marks.push(Mark { topic: self.topics[*lane].clone(), partition: *partition, offset });
+            let topic = self.topics[*lane].clone();
+            marks.push(Mark { topic, partition: *partition, offset, serial: track.serial });
         }
         state.committing = (!marks.is_empty()).then(Instant::now);
         marks
     }
 
-    pub(super) fn committed(&self, taken: bool) {
-        let mut state = self.state();
+    /// Those of the marks whose partition is still ours by the same assignment: with another's it would go back.
+    pub(super) fn still_ours(&self, session: u64, marks: Vec<Mark>) -> Vec<Mark> {
+        let Some(state) = self.state_of(session) else { return Vec::new() };
+        let ours = |mark: &Mark| {
+            let track = self.lane(&mark.topic).and_then(|lane| state.tracks.get(&(lane, mark.partition)));
+            track.is_some_and(|track| track.serial == mark.serial)
+        };
+        marks.into_iter().filter(ours).collect()
+    }
+
+    pub(super) fn committed(&self, session: u64, taken: bool) {
+        let Some(mut state) = self.state_of(session) else { return };
         state.committing = None;
         if taken {
             // More may have been settled meanwhile.
@@ -280,9 +311,14 @@ impl Shared {
         settled
     }
 
-    /// The session cannot go on: what it has read is read again by the next.
-    pub(super) fn give_up(&self, why: BrokerError) {
-        self.state().broken = Some(why);
+    /// The session cannot go on with this message: what it has read is read again by the next. A message that is
+    /// another's by now is read there. The first reason stands.
+    pub(super) fn give_up(&self, spot: &Spot, why: BrokerError) {
+        let mut state = self.state();
+        let ours = state.tracks.get(&(spot.lane, spot.partition));
+        if ours.is_some_and(|track| track.serial == spot.serial) {
+            state.broken.get_or_insert(why);
+        }
     }
 
     pub(super) fn broken(&self) -> Option<BrokerError> {
@@ -290,8 +326,8 @@ impl Shared {
     }
 
     /// At that time the cluster said something.
-    pub(super) fn heard(&self, at: Instant) {
-        let mut state = self.state();
+    pub(super) fn heard(&self, session: u64, at: Instant) {
+        let Some(mut state) = self.state_of(session) else { return };
         state.last_read = state.last_read.max(Some(at));
     }
 
@@ -309,7 +345,9 @@ impl Shared {
 
     pub(super) fn health(&self) -> Health {
         let state = self.state();
-        Health { last_read: state.last_read, failures_in_a_row: state.failures_in_a_row, epoch: state.epoch }
+        // Of a session that reads, or zero.
+        let epoch = if state.phase == Phase::Open { state.session } else { 0 };
+        Health { last_read: state.last_read, failures_in_a_row: state.failures_in_a_row, epoch }
     }
 }
 
@@ -337,5 +375,99 @@ impl State {
     /// What a receipt names, once.
     pub(super) fn take(&mut self, receipt: &Receipt) -> Option<(Spot, Vec<u8>)> {
         self.out.remove(&(receipt.epoch, receipt.id.parse().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: u64 = 1;
+    const NEW: u64 = 2;
+
+    fn one() -> Vec<(String, i32)> {
+        vec![("t".to_owned(), 0)]
+    }
+
+    /// A session that has ended while a commit was on its way, and the next with the same partition.
+    fn after_another() -> Shared {
+        let shared = Shared::new(vec!["t".to_owned()]);
+        shared.begun(OLD);
+        shared.assigned(OLD, &one());
+        shared.ended(Some(BrokerError::Capacity));
+        shared.begun(NEW);
+        shared.assigned(NEW, &one());
+        shared
+    }
+
+    fn read(shared: &Shared, offset: i64) -> usize {
+        shared.arrived("t", 0, offset, b"x".to_vec()).unwrap();
+        shared.state().hand_out(1, &[0]).len()
+    }
+
+    #[test]
+    fn a_session_is_open_once_the_group_has_answered_whatever_it_gives() {
+        let shared = Shared::new(vec!["t".to_owned()]);
+        shared.begun(OLD);
+        shared.ended(Some(BrokerError::Capacity));
+        shared.begun(NEW);
+        assert_eq!(shared.state().phase, Phase::Opening);
+        assert_eq!((shared.health().failures_in_a_row, shared.health().epoch), (1, 0));
+
+        shared.assigned(OLD, &one());
+        assert_eq!(shared.state().phase, Phase::Opening);
+        shared.assigned(NEW, &[]);
+
+        assert_eq!(shared.state().phase, Phase::Open);
+        assert_eq!((shared.health().failures_in_a_row, shared.health().epoch), (0, NEW));
+    }
+
+    #[test]
+    fn a_client_that_is_dropped_late_takes_nothing_from_the_next_session() {
+        let shared = after_another();
+        assert_eq!(read(&shared, 7), 1);
+
+        assert_eq!(shared.revoked(OLD, &one()), []);
+
+        assert_eq!(read(&shared, 8), 1, "the partition is read on");
+        let handed_out = Receipt { epoch: shared.state().tracks[&(0, 0)].serial, id: "7".into() };
+        let spot = shared.state().take(&handed_out).expect("what is handed out stays so").0;
+        shared.assigned(OLD, &one());
+        assert!(shared.settled(&spot), "the partition is of the same assignment");
+    }
+
+    #[test]
+    fn what_an_earlier_session_committed_or_heard_says_nothing_of_this_one() {
+        let shared = after_another();
+        read(&shared, 7);
+        let serial = shared.state().tracks[&(0, 0)].serial;
+        assert!(shared.settled(&Spot { lane: 0, partition: 0, serial, offset: 7 }));
+        let mark = Mark { topic: "t".into(), partition: 0, offset: 8, serial };
+        assert_eq!(shared.due(), std::slice::from_ref(&mark));
+
+        shared.committed(OLD, true);
+        assert!(shared.is_committing(), "our own answer is still awaited");
+        let read_at = shared.health().last_read;
+        shared.heard(OLD, Instant::now() + COMMIT_PATIENCE);
+        assert_eq!(shared.health().last_read, read_at);
+
+        shared.committed(NEW, false);
+        assert_eq!(shared.due(), [mark], "ours was not taken");
+    }
+
+    #[test]
+    fn a_mark_that_waited_while_its_partition_was_anothers_is_not_sent() {
+        let shared = after_another();
+        read(&shared, 7);
+        let serial = shared.state().tracks[&(0, 0)].serial;
+        assert!(shared.settled(&Spot { lane: 0, partition: 0, serial, offset: 7 }));
+        let marks = shared.due();
+        assert_eq!(shared.still_ours(NEW, marks.clone()), marks);
+        assert_eq!(shared.still_ours(OLD, marks.clone()), []);
+
+        shared.revoked(NEW, &one());
+        assert_eq!(shared.still_ours(NEW, marks.clone()), []);
+        shared.assigned(NEW, &one());
+        assert_eq!(shared.still_ours(NEW, marks), [], "it came back with what another has settled");
     }
 }

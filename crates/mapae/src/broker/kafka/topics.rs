@@ -270,7 +270,9 @@ pub(super) async fn concerns(link: &Link, names: &Names) -> Result<Vec<Concern>,
     let parked = unread(link, names.parked(), false).await?.unwrap_or(0);
     let concern = Concern {
         what: format!("{parked} messages that are no pointers of ours lie in {}", names.parked()),
-        help: "look at who publishes to mapae's topics, then delete that topic".into(),
+        help: "look at who publishes to mapae's topics, then delete these messages with kafka-delete-records; the \
+               topic stays"
+            .into(),
     };
     Ok(if parked > 0 { vec![concern] } else { Vec::new() })
 }

@@ -89,7 +89,7 @@ impl Hand {
     }
 
     /// The topics are gone, where they were.
-    async fn delete(&self, topics: &[String]) {
+    pub(super) async fn delete(&self, topics: &[String]) {
         let admin = self.admin();
         let options = AdminOptions::new().request_timeout(Some(PATIENCE)).operation_timeout(Some(PATIENCE));
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();

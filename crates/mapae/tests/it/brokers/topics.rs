@@ -162,6 +162,39 @@ async fn a_message_that_is_no_pointer_is_handed_over_as_it_is_and_kept_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_the_topic_for_what_is_no_pointer_is_missing_it_is_asked_to_be_made() {
+    for (server, hand) in servers() {
+        let (broker, lanes) = (server.broker(), lanes(&["k"]));
+        broker.ensure(&lanes).await.unwrap();
+        hand.publish(&hand.topic(&lanes[0]), 0, b"words").await;
+        hand.delete(&[hand.parked()]).await;
+        let w = reader(&lanes, &Holder::new("w"), NEVER);
+        let park = |came: Vec<Delivery>| {
+            came.into_iter().map(|it| (it.receipt, Settle::Park("not a pointer"))).collect::<Vec<_>>()
+        };
+
+        let intake = broker.open(&w).await.unwrap();
+        let settled = intake.settle(&park(read(&*intake, 1).await)).await;
+
+        assert_eq!(settled, [Settled::Unknown]);
+        let said =
+            soon("it is said", async || intake.next(1, &[], Duration::from_millis(1)).await.err()).await;
+        assert!(matches!(said, BrokerError::Topology(_)), "{said:?}");
+        intake.close(Instant::now() + PATIENCE).await;
+        // As a worker answers this: the client may not know of the new topic at once.
+        soon("it is kept apart", async || {
+            broker.ensure(&lanes).await.unwrap();
+            let intake = broker.open(&w).await.unwrap();
+            let settled = intake.settle(&park(read(&*intake, 1).await)).await;
+            intake.close(Instant::now() + PATIENCE).await;
+            (settled == [Settled::Ok]).then_some(())
+        })
+        .await;
+        assert_eq!(hand.all(&hand.parked()), [(b"words".to_vec(), "not a pointer".to_owned())]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_is_made_otherwise_is_said_with_its_name_and_what_differs() {
     for (server, hand) in servers() {
         let lanes = lanes(&["k", "l"]);
