@@ -153,11 +153,16 @@ impl Providers {
         let sent = fenced(&sent);
         let question = &Question { text: &sent, ..*question };
         for attempt in 0..2 {
-            let began = Instant::now();
+            let (began, left) = (Instant::now(), left(ctx));
+            if left.is_zero() {
+                return Err(out_of_time());
+            }
             let answered = tokio::select! {
-                answered = remote.caller.ask(question, left(ctx)) => answered,
+                answered = remote.caller.ask(question, left) => answered,
                 () = ctx.stopped() => return Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
             };
+            // Others with more time may well get an answer of it, so it is not told.
+            let answered = answered.map_err(|_| out_of_time())?;
             let answered = answered.and_then(|value| read(settings, value).ok_or(Class::Malformed.into()));
             let outcome = answered.as_ref().err().map_or("ok", |refusal| refusal.class.as_str());
             self.metrics.count("mapae_ai_requests_total", format!("{}/{outcome}", settings.name), 1);
@@ -215,6 +220,10 @@ impl Remote {
 /// What is left of the job's time for calls.
 fn left(ctx: &Context) -> Duration {
     ctx.deadline().saturating_duration_since(Instant::now()).saturating_sub(MARGIN)
+}
+
+fn out_of_time() -> Failure {
+    Failure::timeout("The job's time was over before a provider of models answered.")
 }
 
 async fn pause(ctx: &Context, wait: Duration) -> Result<(), Failure> {

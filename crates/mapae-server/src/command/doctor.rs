@@ -94,7 +94,8 @@ async fn probe(settings: &ProviderSettings, config: &Config) -> Result<(), &'sta
     });
     let question =
         Question { task: "Give the word that the user says.", text: "blue", name: "word", schema: &schema };
-    let answer = caller.ask(&question, settings.timeout).await.map_err(|refusal| refusal.class.as_str())?;
+    let answer = caller.ask(&question, settings.timeout).await.map_err(|_| "timeout")?;
+    let answer = answer.map_err(|refusal| refusal.class.as_str())?;
     if answer["word"].is_string() { Ok(()) } else { Err("malformed") }
 }
 

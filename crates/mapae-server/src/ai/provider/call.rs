@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mapae::outgoing::{Destinations, NoClient, Outgoing, body_of};
 use serde_json::{Value, json};
+use tokio::time::error::Elapsed;
 
 use super::refusal::{Class, Refusal};
 use crate::config::{ProviderSettings, Shape};
@@ -42,8 +43,15 @@ impl Caller {
         &self.settings
     }
 
-    /// The JSON that it answers, an object; whether it fits is for the asker to see. `left` is how long there is.
-    pub(crate) async fn ask(&self, question: &Question<'_>, left: Duration) -> Result<Value, Refusal> {
+    /// The JSON that it answers, an object; whether it fits is for the asker to see.
+    ///
+    /// # Errors
+    /// [`Elapsed`] where `left` was over before it answered or its own time was: that says nothing of it.
+    pub(crate) async fn ask(
+        &self,
+        question: &Question<'_>,
+        left: Duration,
+    ) -> Result<Result<Value, Refusal>, Elapsed> {
         let all = async {
             let mut refused = Refusal::from(Class::Truncated);
             for length in LENGTHS {
@@ -55,7 +63,7 @@ impl Caller {
             }
             Err(refused)
         };
-        tokio::time::timeout(left, all).await.unwrap_or_else(|_| Err(Class::Timeout.into()))
+        tokio::time::timeout(left, all).await
     }
 
     async fn once(&self, question: &Question<'_>, tokens: u64) -> Result<Value, Refusal> {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use mapae::handler::Context;
 use mapae::job::retry::Failure;
 use mapae_document::document::{Document, Intent, Warning};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::call::Question;
@@ -47,11 +47,20 @@ struct Answer {
     intents: Vec<Proposed>,
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct Proposed {
     name: String,
     utterances: Vec<String>,
     answer: String,
+}
+
+/// What came of one passage. Kept as soon as it is there: a job that is given back, as when a provider says "slower", is
+/// not to ask and pay for it again.
+#[derive(Serialize, Deserialize)]
+enum Passage {
+    Local,
+    Refused(String),
+    Answered { good: Vec<(Proposed, Range<usize>)>, dropped: usize },
 }
 
 /// `None` where this program's own methods are to answer.
@@ -61,23 +70,30 @@ pub(crate) async fn made(
     ctx: &Context,
 ) -> Result<Option<Made>, Failure> {
     let (passages, schema) = (passages(&document.text), schema());
-    let (mut found, mut dropped, mut refused, mut why) = (Vec::new(), 0, 0, "");
-    for passage in passages.iter().take(PASSAGES_MAX) {
+    let (mut found, mut dropped, mut refused, mut why) = (Vec::new(), 0, 0, String::new());
+    for (number, passage) in passages.iter().take(PASSAGES_MAX).enumerate() {
         let text = &document.text[passage.clone()];
         let question = Question { task: TASK, text, name: "intents", schema: &schema };
         let read = |settings: &ProviderSettings, value| {
             let answer: Answer = serde_json::from_value(value).ok()?;
             Some(checked(text, answer, settings.redact))
         };
-        match providers.ask(ctx, &question, &read).await? {
-            Asked::Local => return Ok(None),
-            Asked::Refused(class) => (refused, why) = (refused + 1, class.as_str()),
-            Asked::Answer((good, bad)) => {
+        let ask = || async {
+            Ok(match providers.ask(ctx, &question, &read).await? {
+                Asked::Local => Passage::Local,
+                Asked::Refused(class) => Passage::Refused(class.as_str().to_owned()),
+                Asked::Answer((good, dropped)) => Passage::Answered { good, dropped },
+            })
+        };
+        match ctx.stage(&format!("intents-{}", number + 1), ask).await? {
+            Passage::Local => return Ok(None),
+            Passage::Refused(class) => (refused, why) = (refused + 1, class),
+            Passage::Answered { good, dropped: bad } => {
                 dropped += bad;
-                found.extend(
-                    good.into_iter()
-                        .map(|(proposed, at)| (proposed, passage.start + at.start..passage.start + at.end)),
-                );
+                let within = |at: Range<usize>| passage.start + at.start..passage.start + at.end;
+                let good = good.into_iter().map(|(proposed, at)| (proposed, within(at)));
+                // One that another version of this program kept may have had other passages.
+                found.extend(good.filter(|(_, at)| document.text.get(at.clone()).is_some()));
             }
         }
     }

@@ -10,6 +10,7 @@ use mapae::job::record::Job;
 use mapae::metrics::Metrics;
 use mapae::outgoing::Destinations;
 use mapae::testing::{Trial, job};
+use mapae_document::document::Document;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -311,6 +312,80 @@ async fn nobody_listening_is_a_line_that_stumbled_and_a_forbidden_address_is_nev
         assert_eq!(asking.ask("text").await.0, Some(json!("local")));
         assert!(asking.counted("a", outcome) > 0, "{outcome}");
     }
+}
+
+/// A job with that much time that asks once, and how it ended.
+async fn ask_within(asking: &Asking, time: Duration) -> Job {
+    let providers = asking.providers.clone();
+    let mut handlers = Handlers::default();
+    let plan = handlers.add_fn("ask", move |(): (), ctx: Context| {
+        let providers = providers.clone();
+        async move {
+            let question = Question { task: "", text: "", name: "word", schema: &Value::Null };
+            providers.ask(&ctx, &question, &|_, value| Some(value)).await.map(|_| ())
+        }
+    });
+    plan.timeout = time;
+    let trial = Trial::new(handlers, job("ask", Value::Null)).await;
+    trial.run().await;
+    trial.job().await
+}
+
+#[tokio::test]
+async fn a_job_that_has_no_time_left_says_so_and_nothing_of_the_provider() {
+    // It takes calls and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/v1", silent.local_addr().expect("bound"));
+    let asking = Asking::new(&[Provider::Remote(settings("a", &url))]);
+    for _ in 0..FAILURES {
+        let job = ask_within(&asking, MARGIN + Duration::from_millis(50)).await;
+        assert_eq!(job.failure.map(|failure| failure.code), Some("job-timeout".to_owned()));
+    }
+    let Link::Remote(remote) = &asking.providers.links[0] else { panic!("it is one") };
+    assert_eq!(remote.standing().failures, 0);
+    assert_eq!(remote.rests(Instant::now()), None);
+
+    let server = Server::new(vec![good("word")]).await;
+    let job = ask_within(&Asking::of(&[("a", &server)]), MARGIN).await;
+    assert_eq!(job.failure.map(|failure| failure.code), Some("job-timeout".to_owned()));
+    assert_eq!(server.calls(), 0, "nobody is asked for what cannot be waited for");
+}
+
+#[tokio::test]
+async fn a_passage_that_was_answered_is_not_asked_about_again_when_the_job_is_given_back() {
+    let intents = |line: &str| {
+        let intent = json!({ "name": line, "utterances": [format!("{line}?")], "answer": line });
+        says(&json!({ "intents": [intent] }).to_string(), "stop")
+    };
+    let busy = || error(429, "requests", "rate_limit_exceeded", "Retry-After: 6\r\n");
+    // A provider with a rate of one passage: busy, whatever is asked, until the job comes back.
+    let script = vec![intents("first"), busy(), intents("second"), busy(), intents("third")];
+    let server = Server::new(script).await;
+    let text = ["first", "second", "third"].map(|line| format!("{line}\n{}\n", "-".repeat(5_990))).concat();
+    let source = json!({ "name": "a.txt", "bytes": 1, "sha256": "", "media_type": "text/plain" });
+    let document: Document = serde_json::from_value(json!({
+        "format": "mapae-document/1", "source": source, "text": text, "warnings": [], "stages": [],
+    }))
+    .expect("a document");
+    let document = Arc::new(document);
+    let url = server.url.clone();
+    let mut handlers = Handlers::default();
+    handlers.add_fn("intents", move |(): (), ctx: Context| {
+        // Each time another process, so that no rest of an earlier one is waited for.
+        let asking = Asking::new(&[Provider::Remote(settings("a", &url))]);
+        let document = document.clone();
+        async move {
+            let made = intents::made(&asking.providers, &document, &ctx).await?.expect("it was asked");
+            Ok(made.intents.into_iter().map(|intent| intent.answer).collect::<Vec<_>>())
+        }
+    });
+    let trial = Trial::new(handlers, job("intents", Value::Null)).await;
+    for _ in 0..3 {
+        trial.run().await;
+        trial.pass(Duration::from_secs(60));
+    }
+    assert_eq!(trial.output().await, Some(json!(["first", "second", "third"])));
+    assert_eq!(server.calls(), 5);
 }
 
 #[test]
