@@ -84,7 +84,7 @@ fn kind((digits, ends): &Numbers, country: bool) -> Option<(&'static str, usize)
     }
     // A card's digits are in fours or in one; in other groups it is looked for last, as one in ten numbers has the check.
     let fours = |digits: &[u32]| (ends[0].0 == 4 || ends[0].0 == digits.len()) && is_card(digits);
-    let kinds: [(_, &dyn Fn(&[u32]) -> bool); 5] = [
+    let kinds: [(&str, Fits<'_>); 5] = [
         ("RRN", &is_resident),
         ("CARD", &fours),
         ("BRN", &is_business),
@@ -102,6 +102,9 @@ fn continues(before: Option<char>, second: Option<char>) -> bool {
         _ => false,
     }
 }
+
+/// Whether digits are a number of a kind.
+type Fits<'a> = &'a dyn Fn(&[u32]) -> bool;
 
 /// Digits, and each place where they may end: how many digits those are, and the character behind.
 type Numbers = (Vec<u32>, Vec<(usize, usize)>);
