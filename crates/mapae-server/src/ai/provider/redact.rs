@@ -69,22 +69,22 @@ fn found(chars: &[(usize, char)], at: usize) -> Option<(&'static str, usize)> {
     kind(&numbers(chars, at), c == '+')
 }
 
+/// Whether digits are of a kind.
+type Fits<'f> = &'f dyn Fn(&[u32]) -> bool;
+
 /// What the number is and where it ends. Another one may follow over a blank, so each place where digits end is tried,
 /// the nearest first: a part of the next would leave the rest of it to be read.
 fn kind((digits, ends): &Numbers, country: bool) -> Option<(&'static str, usize)> {
-    let first = |fits: &dyn Fn(&[u32]) -> bool| {
-        ends.iter().find(|(count, _)| fits(&digits[..*count])).map(|(_, end)| *end)
-    };
-    let last = |fits: &dyn Fn(&[u32]) -> bool| {
-        ends.iter().rev().find(|(count, _)| fits(&digits[..*count])).map(|(_, end)| *end)
-    };
+    let first = |fits: Fits<'_>| ends.iter().find(|(count, _)| fits(&digits[..*count])).map(|(_, end)| *end);
+    let last =
+        |fits: Fits<'_>| ends.iter().rev().find(|(count, _)| fits(&digits[..*count])).map(|(_, end)| *end);
     if country {
         let end = if digits.starts_with(&KOREA) { first(&is_korean) } else { last(&is_foreign) };
         return Some(("PHONE", end?));
     }
     // A card's digits are in fours or in one; in other groups it is looked for last, as one in ten numbers has the check.
     let fours = |digits: &[u32]| (ends[0].0 == 4 || ends[0].0 == digits.len()) && is_card(digits);
-    let kinds: [(_, &dyn Fn(&[u32]) -> bool); 5] = [
+    let kinds: [(_, Fits<'_>); 5] = [
         ("RRN", &is_resident),
         ("CARD", &fours),
         ("BRN", &is_business),
