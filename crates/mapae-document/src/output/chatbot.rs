@@ -7,7 +7,7 @@
 //! | `rasa` | a zip of `domain.yml`, `data/nlu.yml`, `data/rules.yml` | Rasa 3 (training data format 3.1) |
 //! | `dialogflow` | a zip of an agent's `intents/` | Dialogflow ES, *Import from zip* |
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Write};
 
 use serde_json::{Value, json};
@@ -64,15 +64,22 @@ impl Form {
         }
     }
 
-    /// The file. `language` is that of the document, as a BCP 47 tag.
+    /// The file. `language` is that of the document, as a BCP 47 tag; what cannot be one counts as `en`.
     pub fn write(self, intents: &[Intent], language: Option<&str>) -> Vec<u8> {
         match self {
             Self::Json => serde_json::to_vec_pretty(intents).expect("intents are JSON"),
             Self::Csv => csv(intents),
             Self::Rasa => zipped(&rasa(intents)),
-            Self::Dialogflow => zipped(&dialogflow(intents, language.unwrap_or("en"))),
+            Self::Dialogflow => {
+                zipped(&dialogflow(intents, language.filter(|tag| is_tag(tag)).unwrap_or("en")))
+            }
         }
     }
+}
+
+/// By its letters and its length (RFC 5646, 4.4.1); it becomes a part of a file's name.
+fn is_tag(text: &str) -> bool {
+    (2..=35).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn csv(intents: &[Intent]) -> Vec<u8> {
@@ -98,7 +105,7 @@ fn rasa(intents: &[Intent]) -> Vec<(String, String)> {
     let (mut domain, mut responses) = ("version: \"3.1\"\nintents:\n".to_owned(), "responses:\n".to_owned());
     let mut nlu = "version: \"3.1\"\nnlu:\n".to_owned();
     let mut rules = "version: \"3.1\"\nrules:\n".to_owned();
-    for (name, intent) in named(intents) {
+    for (name, intent) in named(intents, "") {
         let name = quoted(&name);
         let action = quoted(&format!("utter_{}", name.trim_matches('"')));
         domain += &format!("  - {name}\n");
@@ -135,7 +142,8 @@ fn dialogflow(intents: &[Intent], language: &str) -> Vec<(String, String)> {
         ("agent.json".into(), agent.to_string()),
         ("package.json".into(), json!({ "version": "1.0.0" }).to_string()),
     ];
-    for (name, intent) in named(intents) {
+    let says_of = format!("_usersays_{language}");
+    for (name, intent) in named(intents, &says_of) {
         let message = json!({ "type": "0", "title": "", "textToSpeech": "", "lang": language, "speech": [intent.answer], "condition": "" });
         let response = json!({
             "resetContexts": false, "action": "", "affectedContexts": [], "parameters": [],
@@ -154,7 +162,7 @@ fn dialogflow(intents: &[Intent], language: &str) -> Vec<(String, String)> {
             })
         });
         files.push((format!("intents/{name}.json"), body.to_string()));
-        files.push((format!("intents/{name}_usersays_{language}.json"), Value::from_iter(says).to_string()));
+        files.push((format!("intents/{name}{says_of}.json"), Value::from_iter(says).to_string()));
     }
     files
 }
@@ -167,28 +175,38 @@ fn id(name: &str, number: usize) -> String {
     format!("{}-{}-5{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..])
 }
 
-/// Names that every builder takes, each once: letters, digits and `_`.
-fn named(intents: &[Intent]) -> impl Iterator<Item = (String, &Intent)> {
-    let mut taken = HashSet::new();
+/// Names that every builder takes: letters, digits and `_`. Each is there once, also among those with `ending` behind,
+/// under which there is a second file.
+fn named<'i>(intents: &'i [Intent], ending: &str) -> impl Iterator<Item = (String, &'i Intent)> {
+    let (mut taken, mut numbers) = (HashSet::new(), HashMap::<String, usize>::new());
     intents.iter().map(move |intent| {
-        let mut name = String::new();
-        for c in intent.name.chars().flat_map(char::to_lowercase) {
-            let c = if c.is_alphanumeric() { c } else { '_' };
-            if name.len() + c.len_utf8() > NAME_BYTES_MAX {
-                break;
-            }
-            if c != '_' || !name.is_empty() && !name.ends_with('_') {
-                name.push(c);
+        let plain = plain(&intent.name);
+        let number = numbers.entry(plain.clone()).or_insert(1);
+        loop {
+            let name = if *number == 1 { plain.clone() } else { format!("{plain}_{number}") };
+            *number += 1;
+            let second = format!("{name}{ending}");
+            if !taken.contains(&name) && !taken.contains(&second) {
+                taken.extend([name.clone(), second]);
+                return (name, intent);
             }
         }
-        let name = name.trim_end_matches('_');
-        let name = if name.is_empty() { "intent" } else { name };
-        let numbered = (2..).map(|number| format!("{name}_{number}"));
-        let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
-        let name = free.unwrap_or_default();
-        taken.insert(name.clone());
-        (name, intent)
     })
+}
+
+fn plain(text: &str) -> String {
+    let mut name = String::new();
+    for c in text.chars().flat_map(char::to_lowercase) {
+        let c = if c.is_alphanumeric() { c } else { '_' };
+        if name.len() + c.len_utf8() > NAME_BYTES_MAX {
+            break;
+        }
+        if c != '_' || !name.is_empty() && !name.ends_with('_') {
+            name.push(c);
+        }
+    }
+    let name = name.trim_end_matches('_');
+    if name.is_empty() { "intent".to_owned() } else { name.to_owned() }
 }
 
 /// Files in an archive, the same bytes each time.
@@ -274,5 +292,26 @@ mod tests {
         assert_ne!(says[0]["id"], says[1]["id"]);
         assert_eq!(Form::Dialogflow.write(&intents(), None), Form::Dialogflow.write(&intents(), None));
         assert_eq!(unzipped(&Form::Dialogflow.write(&[], None)).len(), 2);
+    }
+
+    #[test]
+    fn no_two_files_have_one_name_whatever_intents_and_language_are_called() {
+        let named = |name: &str| Intent { name: name.into(), ..intents().remove(0) };
+        for (first, second) in [("a", "a usersays ko"), ("a usersays ko", "a"), ("a", "A"), ("a_2", "a")] {
+            let all = [named(first), named(second), named("a"), named("a")];
+            assert_eq!(
+                unzipped(&Form::Dialogflow.write(&all, Some("ko"))).len(),
+                2 + 2 * 4,
+                "{first}, {second}"
+            );
+            let domain = &unzipped(&Form::Rasa.write(&all, Some("ko")))["domain.yml"];
+            let actions: std::collections::HashSet<&str> =
+                domain.lines().filter(|line| line.starts_with("  \"utter_")).collect();
+            assert_eq!(actions.len(), 4, "{domain}");
+        }
+        for language in ["../../x", "k", "", "ko/..", &"k".repeat(36)] {
+            let files = unzipped(&Form::Dialogflow.write(&intents()[..1], Some(language)));
+            assert!(files.contains_key("intents/환불이_되나요_usersays_en.json"), "{language}: {files:?}");
+        }
     }
 }

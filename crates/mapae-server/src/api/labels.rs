@@ -6,7 +6,7 @@ use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use mapae::job::name::{JobId, LabelName, Owner, SetName};
-use mapae::store::contract::{Example, ExampleId, LabelSet, Scope, TeachError};
+use mapae::store::contract::{Example, ExampleId, LabelSet, SET_EXAMPLES_MAX, Scope, TeachError};
 use mapae_ai::classify::LabelFigures;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -207,6 +207,11 @@ pub(super) async fn teach(
     let lines = is_lines(request.headers());
     let bytes = read_body(request, BODY_BYTES_MAX, api.config.http.timeout).await?;
     let items = if lines { parse_lines(&bytes)? } else { parse::<Lesson>(&bytes)?.items };
+    // More than a set may have: nothing is read or written for them.
+    if items.len() > SET_EXAMPLES_MAX {
+        let detail = format!("A call has at most {SET_EXAMPLES_MAX} items, as many as a set has examples.");
+        return Err(Problem::from(&problem::LABEL_SET_FULL).detail(detail));
+    }
     if items.iter().filter(|item| item.job.is_some()).count() > JOBS_MAX {
         let detail = format!("At most {JOBS_MAX} items of a call may name a job.");
         return Err(Problem::from(&problem::BODY_INVALID).detail(detail));

@@ -17,6 +17,7 @@ use mapae::job;
 use mapae::job::name::JobId;
 use mapae::job::record::Output;
 use mapae::store::contract::Scope;
+use mapae_ai::intents::INTENTS_MAX;
 use mapae_document::document::{Intent, Table};
 use mapae_document::output::chatbot::Form;
 use serde::Deserialize;
@@ -167,13 +168,18 @@ pub(super) async fn intents(
     let form = path.get("part").and_then(|part| Form::parse(part.strip_prefix("intents.")?));
     let form = form.ok_or(&problem::PART_NOT_FOUND)?;
     let scope = caller.scope();
-    let found = read(&api, &caller.runtime, &scope, id, |source| match source {
-        Source::Value(value) => WithIntents::deserialize(value).ok(),
-        Source::File(file) => serde_json::from_reader(file).ok(),
+    // Written there, too: it takes its time for a large one.
+    let found = read(&api, &caller.runtime, &scope, id, move |source| {
+        let found: WithIntents = match source {
+            Source::Value(value) => WithIntents::deserialize(value).ok(),
+            Source::File(file) => serde_json::from_reader(file).ok(),
+        }?;
+        // A document has no more. Others may have made this one.
+        let mut intents = found.intents?;
+        intents.truncate(INTENTS_MAX);
+        Some(form.write(&intents, found.language.as_deref()))
     });
-    let found = found.await?.and_then(|found| Some((found.intents?, found.language)));
-    let (intents, language) = found.ok_or(&problem::PART_NOT_FOUND)?;
-    let bytes = form.write(&intents, language.as_deref());
+    let bytes = found.await?.ok_or(&problem::PART_NOT_FOUND)?;
     let mut response = tagged(&headers, bytes, form.media_type());
     if form != Form::Json {
         // Never shown in place: a browser is not to guess what it is.
