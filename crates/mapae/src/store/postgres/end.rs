@@ -3,13 +3,13 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use sqlx::Row;
+use sqlx::{PgConnection, Row};
 use tracing::warn;
 use uuid::Uuid;
 
 use super::Postgres;
 use super::absence::Missing;
-use super::ask::Ask;
+use super::ask::{Ask, within};
 use super::presence::absent;
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Kind};
@@ -132,17 +132,18 @@ macro_rules! expire {
 }
 
 impl Postgres {
-    /// T7.
+    /// T7. All on one connection, here and below: another could find the rows of a statement that failed still held.
     pub(super) async fn reap_all(&self, max: usize) -> Result<Vec<Reaped>, StoreError> {
         let gone = self.gone().await?;
-        let all = self.reap_by(reap!("", "leased_until"), &gone, max).await;
+        let mut on = within(self.pool.acquire()).await?;
+        let all = self.reap_by(&mut on, reap!("", "leased_until"), &gone, max).await;
         let Err(error) = all else { return all };
         if !self.may_be_a_record(&error) {
             return Err(error);
         }
-        let mut reaped = self.reap_by(reap!(written!(false), "leased_until"), &gone, max).await?;
+        let mut reaped = self.reap_by(&mut on, reap!(written!(false), "leased_until"), &gone, max).await?;
         for _ in 0..max.min(ALONE_MAX) {
-            match self.reap_by(reap!(written!(true), "random()"), &gone, 1).await {
+            match self.reap_by(&mut on, reap!(written!(true), "random()"), &gone, 1).await {
                 Ok(one) if one.is_empty() => break,
                 Ok(one) => reaped.extend(one),
                 Err(error) => warn!(
@@ -157,14 +158,15 @@ impl Postgres {
 
     /// Pending jobs whose deadline passed have failed.
     pub(super) async fn expire_all(&self, max: usize) -> Result<usize, StoreError> {
-        let all = self.expire_by(expire!("", "deadline"), max).await;
+        let mut on = within(self.pool.acquire()).await?;
+        let all = self.expire_by(&mut on, expire!("", "deadline"), max).await;
         let Err(error) = all else { return all };
         if !self.may_be_a_record(&error) {
             return Err(error);
         }
-        let mut expired = self.expire_by(expire!(written!(false), "deadline"), max).await?;
+        let mut expired = self.expire_by(&mut on, expire!(written!(false), "deadline"), max).await?;
         for _ in 0..max.min(ALONE_MAX) {
-            match self.expire_by(expire!(written!(true), "random()"), 1).await {
+            match self.expire_by(&mut on, expire!(written!(true), "random()"), 1).await {
                 Ok(0) => break,
                 Ok(one) => expired += one,
                 Err(error) => warn!(
@@ -217,6 +219,7 @@ impl Postgres {
 
     async fn reap_by(
         &self,
+        on: &mut PgConnection,
         statement: &'static str,
         gone: &[Uuid],
         max: usize,
@@ -230,7 +233,7 @@ impl Postgres {
             .bind(gone)
             .bind(Holder::service().name)
             .bind(serde_json::json!(Failure::unanswered()))
-            .rows(&self.pool)
+            .rows(on)
             .await?;
         rows.iter()
             .map(|row| {
@@ -240,12 +243,17 @@ impl Postgres {
             .collect()
     }
 
-    async fn expire_by(&self, statement: &'static str, max: usize) -> Result<usize, StoreError> {
+    async fn expire_by(
+        &self,
+        on: &mut PgConnection,
+        statement: &'static str,
+        max: usize,
+    ) -> Result<usize, StoreError> {
         let rows = sqlx::query(statement)
             .bind(i64::try_from(max).unwrap_or(i64::MAX))
             .bind(self.outbox)
             .bind(serde_json::json!(Failure::overdue()))
-            .rows(&self.pool)
+            .rows(on)
             .await?;
         Ok(rows.len())
     }
