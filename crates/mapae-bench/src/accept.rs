@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{Connection, PgConnection, SqliteConnection};
+use sqlx::{Connection, PgConnection};
 
 use crate::RUNS;
 use crate::cost::rate;
 use crate::http::Caller;
 use crate::program::Program;
+use crate::raw::sqlite_in;
 use crate::site::{Database, execute, fresh};
 use crate::table::{Row, median, quantile};
 
@@ -100,12 +100,7 @@ async fn one_by_one(database: &Database) -> f64 {
     match database {
         Database::Sqlite => {
             let folder = tempfile::tempdir().unwrap();
-            let options = SqliteConnectOptions::new()
-                .filename(folder.path().join("raw.db"))
-                .create_if_missing(true)
-                .journal_mode(SqliteJournalMode::Wal)
-                .synchronous(SqliteSynchronous::Full);
-            let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+            let mut connection = sqlite_in(folder.path()).await;
             sqlx::query(TABLE).execute(&mut connection).await.unwrap();
             let began = Instant::now();
             for _ in 0..COMMITS {

@@ -1,6 +1,7 @@
 //! The yardstick: one connection that claims and completes in batches, hand-written, with nothing of what the contract
 //! asks for beyond a token and a lease. Two commits a batch.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
@@ -74,14 +75,19 @@ async fn postgres(server: &str, jobs: usize, batch: usize) -> Duration {
     took
 }
 
-async fn sqlite(jobs: usize, batch: usize) -> Duration {
-    let folder = tempfile::tempdir().unwrap();
+/// A new file that loses nothing it has answered for.
+pub(crate) async fn sqlite_in(folder: &Path) -> SqliteConnection {
     let options = SqliteConnectOptions::new()
-        .filename(folder.path().join("raw.db"))
+        .filename(folder.join("raw.db"))
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full);
-    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+    SqliteConnection::connect_with(&options).await.unwrap()
+}
+
+async fn sqlite(jobs: usize, batch: usize) -> Duration {
+    let folder = tempfile::tempdir().unwrap();
+    let mut connection = sqlite_in(folder.path()).await;
     sqlx::raw_sql(
         "
         create table job (

@@ -23,6 +23,7 @@ mod command;
 pub mod config;
 pub mod credential;
 pub mod documents;
+mod files;
 mod global;
 mod http;
 mod log;

@@ -6,12 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mapae::accept::{Accept, Window};
-use mapae::blob::{BlobError, BlobName, Blobs};
+use mapae::blob::{BlobError, Blobs};
 use mapae::broker::contract::{Broker, BrokerError};
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::Handlers;
 use mapae::handler::http::{Service, ServicePlan};
-use mapae::job::State;
 use mapae::job::limit::Limits;
 use mapae::job::name::Kind;
 use mapae::job::resource::Amounts;
@@ -20,7 +19,7 @@ use mapae::keeper::webhook::{To, Webhook};
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::outgoing::NoClient;
-use mapae::store::contract::{JobFilter, Page, Scope, Store, StoreError};
+use mapae::store::contract::{Store, StoreError};
 use mapae::worker::slots::Slots;
 use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
 use mapae_ai::pack::PackError;
@@ -34,9 +33,6 @@ use crate::{ai, batches, documents};
 
 /// Callbacks of different jobs told at the same time to one host.
 const CALLBACKS_CONCURRENT: usize = 4;
-
-/// Jobs that wait or run whose files are looked for where it is not known yet which file store this is.
-const LOOKED_AT: usize = 100;
 
 /// Waits between two tries to reach the database at the start, doubling.
 const FIRST: Duration = Duration::from_millis(250);
@@ -168,57 +164,6 @@ impl Runtime {
             understanding,
         };
         Ok(Arc::new(runtime))
-    }
-
-    /// The file store is the one that the database knows, which knows it from now on if it knew none. For whatever
-    /// writes files, or gives a job up whose file is not there.
-    pub async fn own_files(&self) -> Result<(), OpenError> {
-        let known = match self.store.files().await? {
-            Some(known) => known,
-            None => {
-                self.holds_files().await?;
-                self.store.adopt_files(self.blobs.identify().await?).await?
-            }
-        };
-        self.blobs.expect(known);
-        Ok(self.blobs.verify().await?)
-    }
-
-    /// As [`own_files`](Self::own_files), for a command of somebody who may be anywhere: a server's database learns
-    /// its file store from those who serve and work.
-    pub async fn share_files(&self) -> Result<(), OpenError> {
-        if self.store.name() != "sqlite" && self.store.files().await?.is_none() {
-            return Ok(());
-        }
-        self.own_files().await
-    }
-
-    /// Of a database that is older than the identity of file stores: the files of jobs that have not ended are here.
-    /// Where none of them is, this is another store, or its disk is not mounted yet.
-    async fn holds_files(&self) -> Result<(), OpenError> {
-        let mut missing = 0;
-        for state in [State::Pending, State::Running] {
-            let filter = JobFilter { state: Some(state), ..JobFilter::default() };
-            for job in
-                self.store.jobs(&Scope::All, &filter, &Page { after: None, limit: LOOKED_AT }).await?.jobs
-            {
-                let name = job.source.as_ref().and_then(|source| BlobName::parse(&source.file).ok());
-                match name {
-                    None => {}
-                    Some(name) => match self.blobs.get(&name).await {
-                        Ok(_) => return Ok(()),
-                        Err(BlobError::Missing) => missing += 1,
-                        Err(error) => return Err(error.into()),
-                    },
-                }
-            }
-        }
-        if missing == 0 {
-            return Ok(());
-        }
-        let why =
-            format!("it holds none of the files of {missing} jobs that wait; mount it, or cancel these jobs");
-        Err(BlobError::Unavailable(why.into()).into())
     }
 
     async fn open_with_files(config: &Config, migrate: Migrate) -> Result<Arc<Self>, OpenError> {

@@ -6,6 +6,8 @@
 mod address;
 pub mod contract;
 mod embedded;
+#[cfg(any(feature = "kafka", feature = "rabbitmq", feature = "streams"))]
+mod heal;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "rabbitmq")]

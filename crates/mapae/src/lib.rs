@@ -17,7 +17,6 @@
 
 pub mod accept;
 pub mod blob;
-mod breath;
 pub mod broker;
 #[doc(hidden)]
 pub mod fault;
@@ -31,3 +30,4 @@ pub mod remote;
 pub mod store;
 pub mod testing;
 pub mod worker;
+mod yielding;

@@ -198,35 +198,40 @@ pub(super) fn tagged(request: &HeaderMap, bytes: Vec<u8>, media_type: &'static s
 
 /// Everything that is shown of a job.
 pub(super) async fn full(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Option<JobBody>, Problem> {
+    shown(runtime, scope, id, Ahead::Counted).await
+}
+
+/// Whether the jobs ahead of it are counted. Of many submissions at once each would count those of the others.
+#[derive(Clone, Copy, PartialEq)]
+enum Ahead {
+    Counted,
+    Left,
+}
+
+async fn shown(
+    runtime: &Runtime,
+    scope: &Scope,
+    id: JobId,
+    ahead: Ahead,
+) -> Result<Option<JobBody>, Problem> {
     let Some(job) = runtime.store.job(scope, id).await? else { return Ok(None) };
-    let facts = facts(runtime, &job).await?;
+    let facts = facts(runtime, &job, ahead).await?;
     let mut body = JobBody::brief(&job, facts.now);
     body.why_waiting = why_waiting(&job, &facts);
     if let Some(batch) = facts.batch {
         body.progress = Some(ProgressBody::of(&batch.progress()));
     }
     body.batch = runtime.store.batch_of(scope, id).await?.map(|batch| batch.to_string());
-    body.stages = Some(stages(&job, &runtime.store.checkpoints(id).await?));
     let followed = runtime.store.followed(scope, id).await?;
-    body.timeline = Some(timeline(&history(runtime, scope, id).await?, &followed));
     body.follow_ups = Some(followed.iter().map(FollowUpBody::of).collect());
-    Ok(Some(body))
-}
-
-/// A job to which nothing has happened yet but that it was accepted, told without what there cannot be and without
-/// what is ahead of it: of many submissions at once each would count that.
-async fn young(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Option<JobBody>, Problem> {
-    let Some(job) = runtime.store.job(scope, id).await?.filter(|job| job.sequence == 1 && !job.is_awaiting())
-    else {
-        return Ok(None);
-    };
-    let followed = runtime.store.followed(scope, id).await?;
-    let facts = hindrances(runtime, &job, job.created_at).await?;
-    let mut body = JobBody::brief(&job, facts.now);
-    body.why_waiting = why_waiting(&job, &facts);
-    body.stages = Some(Vec::new());
-    body.timeline = Some(vec![TimelineEntry::accepted(job.created_at)]);
-    body.follow_ups = Some(followed.iter().map(FollowUpBody::of).collect());
+    if job.sequence == 1 {
+        // It was accepted, and nothing else has happened.
+        body.stages = Some(Vec::new());
+        body.timeline = Some(vec![TimelineEntry::accepted(job.created_at)]);
+    } else {
+        body.stages = Some(stages(&job, &runtime.store.checkpoints(id).await?));
+        body.timeline = Some(timeline(&history(runtime, scope, id).await?, &followed));
+    }
     Ok(Some(body))
 }
 
@@ -236,22 +241,12 @@ async fn history(runtime: &Runtime, scope: &Scope, id: JobId) -> Result<Vec<Even
 }
 
 /// What keeps a pending job from running. Costs nothing for any other.
-async fn facts(runtime: &Runtime, job: &Job) -> Result<Facts, Problem> {
+async fn facts(runtime: &Runtime, job: &Job, ahead: Ahead) -> Result<Facts, Problem> {
     let store = &runtime.store;
-    let mut facts = hindrances(runtime, job, store.now().await?).await?;
+    let mut facts = Facts { now: store.now().await?, ..Facts::default() };
     if job.is_awaiting() {
         facts.batch = store.batch(&Scope::All, job.id).await?;
     }
-    if job.state == State::Pending && job.due_at <= facts.now {
-        facts.ahead = store.ahead(job, Facts::AHEAD_MAX).await?;
-    }
-    Ok(facts)
-}
-
-/// The same without the jobs ahead of it and those it waits for.
-async fn hindrances(runtime: &Runtime, job: &Job, now: Timestamp) -> Result<Facts, Problem> {
-    let store = &runtime.store;
-    let mut facts = Facts { now, ..Facts::default() };
     if job.state != State::Pending || job.due_at > facts.now {
         return Ok(facts);
     }
@@ -267,6 +262,9 @@ async fn hindrances(runtime: &Runtime, job: &Job, now: Timestamp) -> Result<Fact
     let waiting: Vec<String> = of_kind.iter().filter_map(|row| waits(row)).collect();
     facts.resource = waiting.first().filter(|_| waiting.len() == of_kind.len()).cloned();
     facts.stop = stop(runtime, job, facts.now).await?;
+    if ahead == Ahead::Counted {
+        facts.ahead = store.ahead(job, Facts::AHEAD_MAX).await?;
+    }
     Ok(facts)
 }
 
@@ -357,12 +355,7 @@ pub(super) async fn accepted(
         Some(wait) => wait_for_end(api, runtime, scope, id, wait.min(api.config.http.wait)).await?,
         None => false,
     };
-    let young = if waited { None } else { young(runtime, scope, id).await? };
-    let body = match young {
-        Some(body) => Some(body),
-        None => full(runtime, scope, id).await?,
-    };
-    let mut body = body.ok_or(&problem::JOB_NOT_FOUND)?;
+    let mut body = shown(runtime, scope, id, Ahead::Left).await?.ok_or(&problem::JOB_NOT_FOUND)?;
     body.duplicate = kept.duplicate.then_some(true);
     let status = if waited { StatusCode::OK } else { StatusCode::ACCEPTED };
     let mut response = (status, axum::Json(body)).into_response();

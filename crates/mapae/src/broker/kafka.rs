@@ -45,9 +45,10 @@ use self::place::Place;
 use self::publish::{Message, Publisher};
 use self::topics::{Names, Shape};
 use super::contract::{
-    Broker, BrokerError, BrokerStats, Caps, Concern, Figure, Intake, IntakePlan, PUBLISH_PATIENCE, Pointer,
-    Published, Settling, Source,
+    Broker, BrokerError, BrokerStats, Caps, Concern, Figure, Intake, IntakePlan, Pointer, Published,
+    Settling, Source,
 };
+use super::heal::{self, Places};
 use super::{BrokerPlan, address};
 use crate::job::name::Lane;
 
@@ -102,25 +103,12 @@ fn number(name: &str, given: Option<&str>, min: i32, max: i32) -> Result<Option<
     }
 }
 
-impl Kafka {
-    async fn publish_or_heal(&self, pointers: &[(Lane, Pointer)]) -> Vec<Published> {
-        let message = |(lane, pointer): &(Lane, Pointer)| Message::pointer(self.names.of(lane), pointer);
+#[async_trait]
+impl Places for Kafka {
+    async fn try_publish(&self, pointers: &[&(Lane, Pointer)]) -> Vec<Published> {
+        let message = |(lane, pointer): &&(Lane, Pointer)| Message::pointer(self.names.of(lane), pointer);
         let messages: Vec<Message> = pointers.iter().map(message).collect();
-        let mut answers = self.publisher.publish(&messages).await;
-        let missing = |answer: &Published| matches!(answer, Published::Refused(BrokerError::Topology(_)));
-        let missed: Vec<usize> = (0..answers.len()).filter(|at| missing(&answers[*at])).collect();
-        if !missed.is_empty() {
-            let mut lanes: Vec<Lane> = missed.iter().map(|at| pointers[*at].0.clone()).collect();
-            lanes.sort_unstable();
-            lanes.dedup();
-            if self.ensure(&lanes).await.is_ok() {
-                let again: Vec<Message> = missed.iter().map(|at| message(&pointers[*at])).collect();
-                for (at, answer) in missed.into_iter().zip(self.publisher.publish(&again).await) {
-                    answers[at] = answer;
-                }
-            }
-        }
-        answers
+        self.publisher.publish(&messages).await
     }
 }
 
@@ -139,10 +127,7 @@ impl Broker for Kafka {
     }
 
     async fn publish(&self, pointers: &[(Lane, Pointer)]) -> Vec<Published> {
-        let publishing = self.publish_or_heal(pointers);
-        tokio::time::timeout(PUBLISH_PATIENCE, publishing)
-            .await
-            .unwrap_or_else(|_| pointers.iter().map(|_| Published::Unknown).collect())
+        heal::publish(self, pointers).await
     }
 
     async fn open(&self, plan: &IntakePlan) -> Result<Arc<dyn Intake>, BrokerError> {

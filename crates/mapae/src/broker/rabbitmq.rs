@@ -39,9 +39,10 @@ use self::link::{Link, Place};
 use self::publish::Publisher;
 use self::topology::{Names, Sort};
 use super::contract::{
-    Broker, BrokerError, BrokerStats, Caps, Concern, Figure, Intake, IntakePlan, PUBLISH_PATIENCE, Pointer,
-    Published, Settling, Source,
+    Broker, BrokerError, BrokerStats, Caps, Concern, Figure, Intake, IntakePlan, Pointer, Published,
+    Settling, Source,
 };
+use super::heal::{self, Places};
 use super::{BrokerPlan, address};
 use crate::job::name::Lane;
 
@@ -71,28 +72,15 @@ pub(super) fn open(plan: &BrokerPlan) -> Result<Arc<dyn Broker>, BrokerError> {
     Ok(Arc::new(Rabbit { name, names, link, publisher, place }))
 }
 
-impl Rabbit {
-    async fn publish_or_heal(&self, pointers: &[(Lane, Pointer)]) -> Vec<Published> {
-        let message = |(lane, pointer): &(Lane, Pointer)| publish::Message {
+#[async_trait]
+impl Places for Rabbit {
+    async fn try_publish(&self, pointers: &[&(Lane, Pointer)]) -> Vec<Published> {
+        let message = |(lane, pointer): &&(Lane, Pointer)| publish::Message {
             queue: self.names.of(lane),
             body: pointer.encode(),
             headers: Vec::new(),
         };
-        let mut answers = self.publisher.publish(pointers.iter().map(message).collect()).await;
-        let missing = |answer: &Published| matches!(answer, Published::Refused(BrokerError::Topology(_)));
-        let missed: Vec<usize> = (0..answers.len()).filter(|at| missing(&answers[*at])).collect();
-        if !missed.is_empty() {
-            let mut lanes: Vec<Lane> = missed.iter().map(|at| pointers[*at].0.clone()).collect();
-            lanes.sort_unstable();
-            lanes.dedup();
-            if topology::ensure(&self.link, &self.names, &lanes).await.is_ok() {
-                let again = missed.iter().map(|at| message(&pointers[*at])).collect();
-                for (at, answer) in missed.into_iter().zip(self.publisher.publish(again).await) {
-                    answers[at] = answer;
-                }
-            }
-        }
-        answers
+        self.publisher.publish(pointers.iter().map(message).collect()).await
     }
 }
 
@@ -111,10 +99,7 @@ impl Broker for Rabbit {
     }
 
     async fn publish(&self, pointers: &[(Lane, Pointer)]) -> Vec<Published> {
-        let publishing = self.publish_or_heal(pointers);
-        tokio::time::timeout(PUBLISH_PATIENCE, publishing)
-            .await
-            .unwrap_or_else(|_| pointers.iter().map(|_| Published::Unknown).collect())
+        heal::publish(self, pointers).await
     }
 
     async fn open(&self, plan: &IntakePlan) -> Result<Arc<dyn Intake>, BrokerError> {

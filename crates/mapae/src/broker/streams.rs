@@ -34,9 +34,9 @@ use redis::Value;
 
 use self::link::{Link, Place};
 use super::contract::{
-    Broker, BrokerError, BrokerStats, Caps, Concern, Intake, IntakePlan, PUBLISH_PATIENCE, Pointer,
-    Published, Settling, Source,
+    Broker, BrokerError, BrokerStats, Caps, Concern, Intake, IntakePlan, Pointer, Published, Settling, Source,
 };
+use super::heal::{self, Places};
 use super::{BrokerPlan, address};
 use crate::job::name::Lane;
 
@@ -101,9 +101,9 @@ async fn ensure(link: &Link, keys: &Keys, lanes: &[Lane]) -> Result<(), BrokerEr
     Ok(())
 }
 
-impl Streams {
-    /// The answers in order; `None` where there is no stream.
-    async fn add(&self, pointers: &[&(Lane, Pointer)]) -> Vec<Option<Published>> {
+#[async_trait]
+impl Places for Streams {
+    async fn try_publish(&self, pointers: &[&(Lane, Pointer)]) -> Vec<Published> {
         let mut pipe = redis::pipe();
         for (lane, pointer) in pointers {
             pipe.cmd("XADD")
@@ -113,39 +113,20 @@ impl Streams {
                 .arg(FIELD)
                 .arg(pointer.encode());
         }
-        let answer = |answer: Result<Value, redis::RedisError>| match answer {
-            Ok(Value::Nil) => None,
-            Ok(_) => Some(Published::Accepted),
-            Err(error) => Some(Published::Refused(link::class_of(error))),
+        let answer = |(answer, (lane, _)): (Result<Value, redis::RedisError>, &&(Lane, Pointer))| match answer
+        {
+            Ok(Value::Nil) => Published::Refused(BrokerError::Topology(lane.to_string())),
+            Ok(_) => Published::Accepted,
+            Err(error) => Published::Refused(link::class_of(error)),
         };
         match self.link.pipe(pipe).await {
-            Ok(answers) => answers.into_iter().map(answer).collect(),
-            Err(BrokerError::Transient(_)) => pointers.iter().map(|_| Some(Published::Unknown)).collect(),
+            Ok(answers) => answers.into_iter().zip(pointers).map(answer).collect(),
+            Err(BrokerError::Transient(_)) => pointers.iter().map(|_| Published::Unknown).collect(),
             Err(error) => {
                 let why = error.to_string();
-                pointers.iter().map(|_| Some(Published::Refused(BrokerError::Fatal(why.clone())))).collect()
+                pointers.iter().map(|_| Published::Refused(BrokerError::Fatal(why.clone()))).collect()
             }
         }
-    }
-
-    async fn publish_or_heal(&self, pointers: &[(Lane, Pointer)]) -> Vec<Published> {
-        let all: Vec<&(Lane, Pointer)> = pointers.iter().collect();
-        let mut answers = self.add(&all).await;
-        let missed: Vec<usize> = (0..answers.len()).filter(|at| answers[*at].is_none()).collect();
-        if !missed.is_empty() {
-            let mut lanes: Vec<Lane> = missed.iter().map(|at| pointers[*at].0.clone()).collect();
-            lanes.sort_unstable();
-            lanes.dedup();
-            if ensure(&self.link, &self.keys, &lanes).await.is_ok() {
-                let again: Vec<&(Lane, Pointer)> = missed.iter().map(|at| &pointers[*at]).collect();
-                for (at, answer) in missed.into_iter().zip(self.add(&again).await) {
-                    answers[at] = answer;
-                }
-            }
-        }
-        let missing =
-            |(lane, _): &(Lane, Pointer)| Published::Refused(BrokerError::Topology(lane.to_string()));
-        answers.into_iter().zip(pointers).map(|(answer, at)| answer.unwrap_or_else(|| missing(at))).collect()
     }
 }
 
@@ -164,10 +145,7 @@ impl Broker for Streams {
     }
 
     async fn publish(&self, pointers: &[(Lane, Pointer)]) -> Vec<Published> {
-        let publishing = self.publish_or_heal(pointers);
-        tokio::time::timeout(PUBLISH_PATIENCE, publishing)
-            .await
-            .unwrap_or_else(|_| pointers.iter().map(|_| Published::Unknown).collect())
+        heal::publish(self, pointers).await
     }
 
     async fn open(&self, plan: &IntakePlan) -> Result<Arc<dyn Intake>, BrokerError> {

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::contract::{PATIENCE, StoreError};
-use crate::breath::breath;
+use crate::yielding::yield_to_others;
 
 type Waiting<I, O> = (I, oneshot::Sender<Result<O, StoreError>>);
 type Answers<O> = Pin<Box<dyn Future<Output = Result<Vec<O>, StoreError>> + Send>>;
@@ -61,13 +61,13 @@ impl<I: Clone + Send + 'static, O: Send + 'static> Batcher<I, O> {
     }
 }
 
-/// Whatever waits, and what is asked for in the same breath. False when nobody can ask any more.
+/// Whatever waits, and what is asked for at the same moment. False when nobody can ask any more.
 async fn gather<T>(receiver: &Mutex<mpsc::Receiver<T>>, batch: &mut Vec<T>, batch_max: usize) -> bool {
     let mut receiver = receiver.lock().await;
     if receiver.recv_many(batch, batch_max).await == 0 {
         return false;
     }
-    breath().await;
+    yield_to_others().await;
     while batch.len() < batch_max {
         let Ok(more) = receiver.try_recv() else { break };
         batch.push(more);
@@ -113,9 +113,9 @@ fn shared() -> StoreError {
 mod tests {
     use super::*;
 
-    /// The scheduler of many threads takes first whoever was woken last: without a breath that is the batcher.
+    /// The scheduler of many threads takes first whoever was woken last: without yielding that is the batcher.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn what_is_asked_in_one_breath_travels_together() {
+    async fn what_is_asked_at_one_moment_travels_together() {
         let batches = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = batches.clone();
         let batcher = Arc::new(Batcher::spawn(1, 100, move |batch: Vec<u32>| {

@@ -87,7 +87,7 @@ impl Store for Memory {
     }
 
     async fn schema(&self) -> Result<Schema, StoreError> {
-        Ok(Schema { found: 11, known: 11 })
+        Ok(Schema { found: 12, known: 12 })
     }
 
     async fn files(&self) -> Result<Option<Uuid>, StoreError> {

@@ -82,8 +82,9 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (7, include_str!("../../migrations/postgres/0007_records.sql")),
     (8, include_str!("../../migrations/postgres/0008_rests.sql")),
     (9, include_str!("../../migrations/postgres/0009_offered.sql")),
-    (10, include_str!("../../migrations/postgres/0010_batches.sql")),
-    (11, include_str!("../../migrations/postgres/0011_labels.sql")),
+    (10, include_str!("../../migrations/postgres/0010_file_store.sql")),
+    (11, include_str!("../../migrations/postgres/0011_batches.sql")),
+    (12, include_str!("../../migrations/postgres/0012_labels.sql")),
 ];
 
 /// Most rows that one statement claims or rings; it stands in them as a number, so that their plans know it.

@@ -9,7 +9,6 @@ use tracing::warn;
 use super::readiness::Signal;
 use super::slots::{self, Permit};
 use super::{IDLE_WAIT, Worker, run};
-use crate::breath::breath;
 use crate::broker::contract::{
     BrokerError, Delivery, Intake, IntakePlan, Pointer, Receipt, Settle, Settling, Source,
 };
@@ -20,6 +19,7 @@ use crate::job::name::{JobId, Lane, Owner};
 use crate::job::resource::Amounts;
 use crate::job::rota::Rota;
 use crate::store::contract::{Claim, Claimed, Holding, StoreError};
+use crate::yielding::yield_to_others;
 
 /// How many orphans one look takes.
 const ORPHANS_MAX: usize = 100;
@@ -61,11 +61,11 @@ async fn open(worker: &Worker) -> Result<Arc<dyn Intake>, BrokerError> {
     worker.parts.broker.open(&plan).await
 }
 
-/// Lets those that end in the same breath give their slots back: one claim for all of them, where each would have
+/// Lets those that end at the same moment give their slots back: one claim for all of them, where each would have
 /// asked for one job more. A job is a task, and its handler another.
-async fn breathe() {
-    breath().await;
-    breath().await;
+async fn let_jobs_end() {
+    yield_to_others().await;
+    yield_to_others().await;
 }
 
 /// Claims rung rows from the store whenever the bell rings or a slot is free again.
@@ -77,7 +77,7 @@ async fn rows(
     // Asked in vain since the last wait.
     let mut asked_lanes: HashSet<Lane> = HashSet::new();
     while !worker.drain.is_cancelled() {
-        breathe().await;
+        let_jobs_end().await;
         let free = worker.slots.free();
         worker.tell();
         // With every slot busy nobody is asked, and no lane's turn is used up. To readiness that is a read.
@@ -152,7 +152,7 @@ async fn pointers(
     let mut recovering = true;
     let mut looked = Instant::now();
     while !worker.drain.is_cancelled() {
-        breathe().await;
+        let_jobs_end().await;
         begin(worker, intake, waiting).await;
         spare(worker, intake, waiting).await;
         let room =

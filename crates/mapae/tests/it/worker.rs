@@ -46,7 +46,7 @@ async fn a_submitted_job_runs_and_its_result_is_stored() {
 /// On one thread, so that which task runs when is the same each time, of the scheduler that takes first whoever was
 /// woken last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn jobs_that_end_in_one_breath_make_room_for_one_claim() {
+async fn jobs_that_end_at_one_moment_make_room_for_one_claim() {
     const JOBS: usize = 60;
     const SLOTS: usize = 10;
     for database in databases().await {

@@ -8,6 +8,7 @@ use sqlx::Row;
 use super::Postgres;
 use super::ask::Ask;
 use super::view::{event, event_columns};
+use super::window::offered_lanes;
 use crate::job::event::Event;
 use crate::job::name::{JobId, Lane};
 use crate::store::contract::{
@@ -49,15 +50,9 @@ impl Keep for Postgres {
     }
 
     async fn windows(&self, cap: usize) -> Result<Vec<LaneWindow>, StoreError> {
-        let rows = sqlx::query(
+        let rows = sqlx::query(concat!(
+            offered_lanes!(),
             "
-            with recursive lanes (lane) as (
-                (select lane from mapae.jobs where state = 'pending' and hint > 0 order by lane limit 1)
-                union all
-                select (select j.lane from mapae.jobs j
-                         where j.state = 'pending' and j.hint > 0 and j.lane > l.lane order by j.lane limit 1)
-                  from lanes l where l.lane is not null
-            )
             select l.lane, (select count(*) from (select from mapae.jobs j
                              where j.lane = l.lane and j.state = 'pending' and j.hint > 0 limit $1) w) as waiting,
                    (select j.turn from mapae.jobs j where j.lane = l.lane and j.state = 'pending' and j.hint > 0
@@ -65,7 +60,7 @@ impl Keep for Postgres {
               from lanes l
              where l.lane is not null
             ",
-        )
+        ))
         .bind(i64::try_from(cap).unwrap_or(i64::MAX))
         .rows(&self.pool)
         .await?;

@@ -8,19 +8,28 @@ use crate::job::name::Owner;
 use crate::store::contract::{OwnerTurn, StoreError};
 use crate::store::row::{big, lane, unreadable};
 
-impl Postgres {
-    /// What is offered beyond twice the window is its own outbox again.
-    pub(super) async fn withdraw_beyond(&self, window: usize, max: usize) -> Result<usize, StoreError> {
-        let window = i64::try_from(window).unwrap_or(i64::MAX / 4);
-        let done = sqlx::query(
-            "
+/// The lanes with jobs that are offered, one step in the index for each.
+macro_rules! offered_lanes {
+    () => {
+        "
             with recursive lanes (lane) as (
                 (select lane from mapae.jobs where state = 'pending' and hint > 0 order by lane limit 1)
                 union all
                 select (select j.lane from mapae.jobs j
                          where j.state = 'pending' and j.hint > 0 and j.lane > l.lane order by j.lane limit 1)
                   from lanes l where l.lane is not null
-            ), beyond as (
+            )"
+    };
+}
+pub(super) use offered_lanes;
+
+impl Postgres {
+    /// What is offered beyond twice the window is its own outbox again.
+    pub(super) async fn withdraw_beyond(&self, window: usize, max: usize) -> Result<usize, StoreError> {
+        let window = i64::try_from(window).unwrap_or(i64::MAX / 4);
+        let done = sqlx::query(concat!(
+            offered_lanes!(),
+            ", beyond as (
                 select x.id
                   from lanes l
                  cross join lateral (
@@ -43,7 +52,7 @@ impl Postgres {
                set hint = 0, turn = null, ring_at = null
              where j.id = any(array(select id from beyond)) and j.state = 'pending' and j.hint > 0
             ",
-        )
+        ))
         .bind(window)
         .bind(2 * window)
         .bind(i64::try_from(max).unwrap_or(i64::MAX))

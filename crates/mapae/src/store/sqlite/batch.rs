@@ -1,4 +1,4 @@
-//! Batches. How a part has ended is noted by a trigger (`migrations/sqlite/0010_batches.sql`).
+//! Batches. How a part has ended is noted by a trigger (`migrations/sqlite/0011_batches.sql`).
 
 use async_trait::async_trait;
 use serde_json::Value;

@@ -8,6 +8,7 @@ use sqlx::Row;
 
 use super::ring::outbox_lanes;
 use super::view::{event, event_columns};
+use super::window::offered_lanes;
 use super::{Sqlite, hex, limit, now, one};
 use crate::job::event::Event;
 use crate::job::name::{JobId, Lane};
@@ -48,14 +49,9 @@ impl Keep for Sqlite {
     }
 
     async fn windows(&self, cap: usize) -> Result<Vec<LaneWindow>, StoreError> {
-        let query = sqlx::query(
+        let query = sqlx::query(concat!(
+            offered_lanes!(),
             "
-            with recursive lanes (lane) as (
-                select min(lane) from jobs where state = 'pending' and hint > 0
-                union all
-                select (select min(j.lane) from jobs j where j.state = 'pending' and j.hint > 0 and j.lane > l.lane)
-                  from lanes l where l.lane is not null
-            )
             select l.lane, (select count(*) from (select 1 from jobs j
                              where j.lane = l.lane and j.state = 'pending' and j.hint > 0 limit $1)) as waiting,
                    (select j.turn from jobs j where j.lane = l.lane and j.state = 'pending' and j.hint > 0
@@ -63,7 +59,7 @@ impl Keep for Sqlite {
               from lanes l
              where l.lane is not null
             ",
-        )
+        ))
         .bind(limit(cap));
         self.rows(query)
             .await?

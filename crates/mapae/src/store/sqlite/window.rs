@@ -7,18 +7,27 @@ use crate::job::name::Owner;
 use crate::store::contract::{OwnerTurn, StoreError};
 use crate::store::row::{big, lane, unreadable};
 
-impl Sqlite {
-    /// What is offered beyond twice the window is its own outbox again.
-    pub(super) async fn withdraw_beyond(&self, window: usize, max: usize) -> Result<usize, StoreError> {
-        let (window, max) = (limit(window).min(i64::MAX / 4), limit(max));
-        let query = sqlx::query(
-            "
+/// The lanes with jobs that are offered, one step in the index for each.
+macro_rules! offered_lanes {
+    () => {
+        "
             with recursive lanes (lane) as (
                 select min(lane) from jobs where state = 'pending' and hint > 0
                 union all
                 select (select min(j.lane) from jobs j where j.state = 'pending' and j.hint > 0 and j.lane > l.lane)
                   from lanes l where l.lane is not null
-            )
+            )"
+    };
+}
+pub(super) use offered_lanes;
+
+impl Sqlite {
+    /// What is offered beyond twice the window is its own outbox again.
+    pub(super) async fn withdraw_beyond(&self, window: usize, max: usize) -> Result<usize, StoreError> {
+        let (window, max) = (limit(window).min(i64::MAX / 4), limit(max));
+        let query = sqlx::query(concat!(
+            offered_lanes!(),
+            "
             select l.lane,
                    (select j.turn from jobs j where j.lane = l.lane and j.state = 'pending' and j.hint > 0
                      order by j.turn, j.id limit 1 offset $1) as turn,
@@ -29,7 +38,7 @@ impl Sqlite {
                and exists (select 1 from jobs j where j.lane = l.lane and j.state = 'pending' and j.hint > 0
                             limit 1 offset $2)
             ",
-        );
+        ));
         let lanes = self.rows(query.bind(window).bind(2 * window)).await?;
         if lanes.is_empty() {
             return Ok(0);

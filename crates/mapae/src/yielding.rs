@@ -1,4 +1,4 @@
-//! A breath: letting what can run now run first, so that what belongs together is asked for together.
+//! Yielding: letting what can run now run first, so that what belongs together is asked for together.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -8,7 +8,7 @@ use std::task::Poll;
 ///
 /// `tokio::task::yield_now` will not do: it parks its task on the thread where it ran, and a handler that blocks
 /// that thread would keep it there. This one waits in the queue, from which every thread takes.
-pub(crate) async fn breath() {
+pub(crate) async fn yield_to_others() {
     let mut taken = false;
     poll_fn(|context| {
         if taken {

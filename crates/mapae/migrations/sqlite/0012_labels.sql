@@ -1,4 +1,4 @@
--- Labelled examples that owners teach with. The same as in migrations/postgres/0011_labels.sql.
+-- Labelled examples that owners teach with. The same as in migrations/postgres/0012_labels.sql.
 
 create table label_sets (
     owner      text        not null,

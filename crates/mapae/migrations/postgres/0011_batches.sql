@@ -1,11 +1,6 @@
--- Which file store the files are in, and batches. The same as in migrations/sqlite/0010_batches.sql.
+-- Batches: jobs that wait, due at no time, until their parts have ended. A job without either costs nothing. The
+-- same as in migrations/sqlite/0011_batches.sql.
 
-create table mapae.file_store (
-    one boolean     primary key default true check (one),
-    id  uuid        not null
-);
-
--- Batches: jobs that wait, due at no time, until their parts have ended. A job without either costs nothing.
 alter table mapae.jobs
     -- The job that this one is a part of. It may be gone by now.
     add column batch   uuid,

@@ -1,11 +1,6 @@
--- Which file store the files are in, and batches. The same as in migrations/postgres/0010_batches.sql.
+-- Batches: jobs that wait, due at no time, until their parts have ended. A job without either costs nothing. The
+-- same as in migrations/postgres/0011_batches.sql.
 
-create table file_store (
-    one integer     primary key check (one = 1),
-    id  blob        not null
-) strict;
-
--- Batches: jobs that wait, due at no time, until their parts have ended. A job without either costs nothing.
 -- The job that this one is a part of. It may be gone by now.
 alter table jobs add column batch blob;
 alter table jobs add column gathers integer not null default 0;
