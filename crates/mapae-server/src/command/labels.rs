@@ -234,11 +234,17 @@ fn lessons(items: Vec<Value>) -> Vec<Vec<Value>> {
     lessons
 }
 
+/// To one line of a table.
 fn shorten(item: &mut Value) {
-    for field in ["text", "description"] {
-        if let Some(text) = item[field].as_str().filter(|text| text.chars().count() > SHOWN) {
-            item[field] = json!(format!("{}…", text.chars().take(SHOWN).collect::<String>()));
-        }
+    for field in ["title", "text", "description"] {
+        let Some(text) = item[field].as_str() else { continue };
+        // Some more than is shown: what is blank may go.
+        let start: String = text.chars().take(4 * SHOWN).collect();
+        let line = start.split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown: String = line.chars().take(SHOWN).collect();
+        let more =
+            if text.chars().count() > start.chars().count() || line.len() > shown.len() { "…" } else { "" };
+        item[field] = json!(shown + more);
     }
 }
 
@@ -273,4 +279,19 @@ fn told(report: &Value) -> String {
         }
     }
     text + &table(&rows, BY_LABEL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_shown_in_one_line_and_cut() {
+        let mut item =
+            json!({ "title": null, "text": "Rent\r\n\tof  March", "description": "x".repeat(SHOWN + 1) });
+        shorten(&mut item);
+        assert_eq!(item["text"], "Rent of March");
+        assert_eq!(item["description"], format!("{}…", "x".repeat(SHOWN)));
+        assert_eq!(item["title"], Value::Null);
+    }
 }

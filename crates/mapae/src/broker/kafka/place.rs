@@ -37,7 +37,8 @@ enum Sasl {
 
 impl Sasl {
     fn parse(text: &str) -> Option<Self> {
-        match text {
+        // Kafka's own documents write them in capitals.
+        match text.to_ascii_lowercase().as_str() {
             "plain" => Some(Self::Plain),
             "scram-sha-256" => Some(Self::Scram256),
             "scram-sha-512" => Some(Self::Scram512),
