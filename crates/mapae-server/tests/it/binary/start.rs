@@ -24,17 +24,16 @@ fn an_unreachable_database_is_waited_for_alive_and_not_ready() {
     assert!(log.contains("database-unavailable") && !log.contains("hunter2"), "{log}");
 }
 
-/// What a later program would leave behind.
-fn raise_schema(folder: &Path) {
+/// Changes the database past the program.
+fn in_database(folder: &Path, statement: &'static str) {
     use sqlx::{Connection, SqliteConnection};
     let url = format!("sqlite:{}", folder.join("mapae-data/mapae.db").display());
-    let raise = async {
+    let change = async {
         let mut connection = SqliteConnection::connect(&url).await.unwrap();
-        let insert = "insert into migrations (number, applied_at) values (999, 0)";
-        sqlx::query(insert).execute(&mut connection).await.unwrap();
+        sqlx::query(statement).execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
     };
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(raise);
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(change);
 }
 
 #[test]
@@ -45,7 +44,8 @@ fn a_database_of_a_newer_program_is_refused_and_left_as_it_is() {
     let status: Value =
         serde_json::from_str(&run(path, &["migrate", "--status", "--output", "json"]).ok()).unwrap();
     assert_eq!(status["found"], status["known"]);
-    raise_schema(path);
+    // What a later program would leave behind.
+    in_database(path, "insert into migrations (number, applied_at) values (999, 0)");
     for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["work"], &["jobs"]] {
         let ran = run(path, arguments);
         assert_eq!((ran.code, ran.trouble().as_str()), (69, "database-newer"), "{arguments:?}");
@@ -181,4 +181,23 @@ fn the_first_signal_drains_and_the_second_ends_at_once() {
     assert!(worker.is_running());
     signal(&worker.child, "TERM");
     assert_eq!(worker.ended().0, 130);
+}
+
+#[test]
+fn a_database_from_before_takes_no_folder_for_its_own_that_has_none_of_its_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    workbook(path, "a.csv");
+    let submit = &["submit", "document.analyze", "--file", "a.csv", "--output", "id"];
+    run(path, submit).ok();
+    in_database(path, "delete from file_store");
+    std::fs::remove_file(path.join("mapae-data/files/identity")).unwrap();
+    // A disk that is not mounted yet.
+    let elsewhere = || output(mapae(path).env("MAPAE_FILES_URL", "file:elsewhere").args(submit));
+    let ran = elsewhere();
+    assert_eq!(ran.trouble(), "files-unavailable", "{}", ran.err);
+    assert!(!path.join("elsewhere/identity").exists());
+    run(path, submit).ok();
+    assert!(path.join("mapae-data/files/identity").exists());
+    assert_eq!(elsewhere().trouble(), "files-foreign");
 }
