@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use mapae::blob::{BlobName, PutLimits};
 use mapae::broker::{self, BrokerPlan};
 use mapae::job::State;
 use mapae::job::event::{Event, EventKind, Position};
 use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Kind, Owner};
-use mapae::job::record::{Callback, FirstRing, NewJob};
+use mapae::job::record::{Callback, FirstRing, NewJob, Source};
 use mapae::job::retry::Backoff;
 use mapae::job::timestamp::Timestamp;
 use mapae::keeper::tell::{LinePlan, NotTaken, TellPlan};
@@ -180,6 +181,36 @@ async fn what_is_past_its_retention_goes_pass_after_pass_without_a_pause() {
     soon("all are gone", gone).await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}: a pass takes a thousand", began.elapsed());
     site.close().await;
+}
+
+#[tokio::test]
+async fn nothing_is_removed_from_a_file_store_that_is_not_the_databases() {
+    let (memory, mut site) = in_memory();
+    let mut name = None;
+    let with_file = |job: &mut NewJob| {
+        let file = BlobName::original(job.id.0);
+        let source = Source {
+            name: "a.txt".into(),
+            bytes: 1,
+            sha256: "0".into(),
+            media_type: "text/plain".into(),
+            file: file.to_string(),
+        };
+        job.source = Some(source);
+        name = Some(file);
+    };
+    let id = site.submit("a", Value::Null, with_file).await;
+    let (name, blobs) = (name.unwrap(), site.parts.blobs.clone());
+    let body = futures_util::stream::iter([Ok(bytes::Bytes::from_static(b"x"))]);
+    blobs.put(&name, body, PutLimits { bytes_max: 9 }).await.unwrap();
+    memory.delete(&Scope::All, id).await.unwrap();
+    // Another disk is mounted there now.
+    blobs.expect(uuid::Uuid::new_v4());
+    site.keep();
+    soon("its row is gone", async || (memory.garbage(9).await.unwrap().len() == 1).then_some(())).await;
+    // The keeper ends its pass first.
+    site.close().await;
+    assert_eq!(memory.garbage(9).await.unwrap().len(), 1, "it is still to be removed");
 }
 
 /// A receiver that takes what it is given and never answers.
