@@ -17,7 +17,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -27,16 +27,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::accept::{UNCONFIRMED, Window};
-use crate::blob::{Area, BlobName};
 use crate::broker::contract::{Pointer, Published, Source};
 use crate::fault::{self, Mutant, Point};
 use crate::job::State;
 use crate::job::event::Event;
 use crate::job::name::{JobId, Lane};
 use crate::job::schedule::Plan;
-use crate::store::contract::{ControlError, Garbage, Reaped, Retention, RingPlan, Scope, StoreError};
+use crate::store::contract::{ControlError, Reaped, Retention, RingPlan, Scope, StoreError};
 use crate::worker::Parts;
 
+mod files;
 mod rescan;
 mod schedule;
 #[cfg(feature = "streams")]
@@ -60,10 +60,6 @@ const ROUND: Duration = Duration::from_millis(500);
 /// Deadlines and pointers to ring again are looked at in one of so many rounds.
 const SLOWER: u32 = 4;
 
-/// How often it prunes, and how often it looks through the file store.
-const PRUNE: Duration = Duration::from_secs(30);
-const SWEEP: Duration = Duration::from_secs(3600);
-
 /// How often it asks how far owners' turns reach, and of how many.
 const REACH: Duration = Duration::from_secs(60);
 const TURNS_MAX: usize = 10_000;
@@ -79,9 +75,6 @@ const TROUBLE: Duration = Duration::from_secs(1);
 
 /// The longest a receiver may take for an event.
 const SEND_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long a file nobody refers to is left alone: longer than any upload or attempt takes.
-const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// How long a keeper that stops waits for what is under way: a store of files that does not answer is no reason
 /// to be killed.
@@ -136,17 +129,7 @@ impl KeeperHandle {
 pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
     let stop = CancellationToken::new();
     let teller = plan.tell.clone().map(|tell| Teller::new(parts.clone(), tell, stop.clone()));
-    let keeper = Arc::new(Keeper {
-        parts,
-        teller,
-        plan,
-        swept_at: Mutex::new(Instant::now()),
-        rang_at: Mutex::new(Instant::now()),
-        rounds: AtomicU32::new(0),
-        reached_at: Mutex::default(),
-        silent_since: Mutex::default(),
-        defined: AtomicBool::new(false),
-    });
+    let keeper = Arc::new(Keeper::new(parts, plan, teller));
     let heard = tokio::spawn(hear(keeper.clone(), stop.clone()));
     let scheduled = (!keeper.plan.schedules.is_empty()).then_some(Duty::Schedules);
     let duties = [Duty::Bell, Duty::Leases, Duty::Events, Duty::Files]
@@ -242,6 +225,20 @@ fn next_ring(rung: usize, since: Duration, window: usize) -> Duration {
 }
 
 impl Keeper {
+    fn new(parts: Parts, plan: KeeperPlan, teller: Option<Teller>) -> Self {
+        Self {
+            parts,
+            teller,
+            plan,
+            swept_at: Mutex::new(Instant::now()),
+            rang_at: Mutex::new(Instant::now()),
+            rounds: AtomicU32::new(0),
+            reached_at: Mutex::default(),
+            silent_since: Mutex::default(),
+            defined: AtomicBool::new(false),
+        }
+    }
+
     /// One pass; answers how long to wait for the next.
     async fn pass(&self, duty: Duty) -> Result<Duration, StoreError> {
         match duty {
@@ -282,18 +279,17 @@ impl Keeper {
         }
         let unreadable = self.parts.store.take_unreadable();
         self.parts.metrics.count("mapae_jobs_finished_total", State::Failed.as_str(), unreadable);
-        self.reach().await?;
-        if !self.plan.window.is_empty() {
-            self.plan.window.measured(self.parts.store.windows(self.plan.window.size()).await?);
-        }
+        // One that fails does not keep the others from being tried.
+        let reached = self.reach().await;
+        let measured = self.measure().await;
+        let urgent = reaped.map(drop).and(batches).and(reached).and(measured);
         // What is less urgent, and would keep an idle database from resting.
         if !self.rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(SLOWER) {
-            return reaped.map(drop).and(batches);
+            return urgent;
         }
-        // One that fails does not keep the others from being tried.
         let expired = self.expire().await;
         let rung = self.rescan().await;
-        reaped.map(drop).and(batches).and(expired.map(drop)).and(rung.map(drop))
+        urgent.and(expired.map(drop)).and(rung.map(drop))
     }
 
     /// Batches that have ended go on, and what is left of those whose parent has ended is stopped.
@@ -325,6 +321,14 @@ impl Keeper {
         if due {
             self.plan.window.reached(self.parts.store.turns(TURNS_MAX).await?);
             *self.reached_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// How full the windows are, where anything waits.
+    async fn measure(&self) -> Result<(), StoreError> {
+        if !self.plan.window.is_empty() {
+            self.plan.window.measured(self.parts.store.windows(self.plan.window.size()).await?);
         }
         Ok(())
     }
@@ -447,84 +451,6 @@ impl Keeper {
             self.defined.store(true, Ordering::Relaxed);
         }
         schedule::pass(store, plans).await
-    }
-
-    async fn files(&self) -> Result<Duration, StoreError> {
-        // Where one pass was not enough the next one follows at once.
-        let wait = if self.prune().await? { BREATH } else { PRUNE };
-        // A broker that does not answer is told of by whoever needs it.
-        if let Ok(Ok(swept @ 1..)) = tokio::time::timeout(SEND_PATIENCE, self.parts.broker.sweep(BATCH)).await
-        {
-            warn!(swept, "the broker had put pointers aside; they are offered again");
-        }
-        let due = {
-            let mut swept_at = self.swept_at.lock().unwrap_or_else(PoisonError::into_inner);
-            let due = swept_at.elapsed() >= SWEEP;
-            if due {
-                *swept_at = Instant::now();
-            }
-            due
-        };
-        if due {
-            self.sweep().await?;
-        }
-        Ok(wait)
-    }
-
-    /// Whether there was as much as one pass takes.
-    async fn prune(&self) -> Result<bool, StoreError> {
-        fault::at(Point::PruneAsked);
-        let pruned = self.parts.store.prune(&self.plan.retention, BATCH).await?;
-        if pruned.buried + pruned.expired > 0 {
-            fault::at(Point::PruneKept);
-            info!(buried = pruned.buried, expired = pruned.expired, "pruned");
-        }
-        // Nothing is removed from a store that is not the database's.
-        let garbage = match self.parts.blobs.verify().await {
-            Ok(()) => self.parts.store.garbage(BATCH).await?,
-            Err(_) => Vec::new(),
-        };
-        let full = garbage.len() >= BATCH;
-        let mut swept: Vec<Garbage> = Vec::with_capacity(garbage.len());
-        for file in garbage {
-            // What is not a file of ours cannot be there.
-            let gone = match BlobName::parse(&file.file) {
-                Ok(name) => self.parts.blobs.delete(&name).await.is_ok(),
-                Err(_) => true,
-            };
-            if gone {
-                fault::at(Point::GarbageGone);
-                swept.push(file);
-            }
-        }
-        self.parts.store.swept(&swept).await?;
-        if !swept.is_empty() {
-            fault::at(Point::GarbageKept);
-        }
-        // What could not be removed would be tried again at once, for ever.
-        Ok(full && !swept.is_empty() || pruned.buried >= BATCH || pruned.expired >= BATCH)
-    }
-
-    /// Files that no row refers to: of attempts that were lost, and of uploads that were never accepted.
-    async fn sweep(&self) -> Result<(), StoreError> {
-        let Some(before) = SystemTime::now().checked_sub(ORPHAN_AGE) else { return Ok(()) };
-        if let Err(error) = self.parts.blobs.verify().await {
-            warn!(code = error.code(), "files of nobody are not looked for in this file store");
-            return Ok(());
-        }
-        let _ = self.parts.blobs.remove_unfinished(before).await;
-        for area in [Area::Originals, Area::Results] {
-            let mut chunks = self.parts.blobs.list(area, before).ready_chunks(BATCH);
-            while let Some(chunk) = chunks.next().await {
-                let files: Vec<BlobName> = chunk.into_iter().flatten().map(|listed| listed.name).collect();
-                let names: Vec<String> = files.iter().map(ToString::to_string).collect();
-                let kept = self.parts.store.referenced(&names).await?;
-                for name in files.iter().filter(|name| !kept.iter().any(|kept| kept == name.as_str())) {
-                    let _ = self.parts.blobs.delete(name).await;
-                }
-            }
-        }
-        Ok(())
     }
 }
 

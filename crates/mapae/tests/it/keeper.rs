@@ -29,6 +29,8 @@ use tokio::time::Instant;
 use crate::site::{self, Site, databases, owner};
 use crate::stores::soon;
 
+const HOUR: Duration = Duration::from_secs(3600);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_duty_can_be_done_on_an_empty_database_and_on_one_with_work() {
     for database in databases().await {
@@ -180,6 +182,24 @@ async fn what_is_past_its_retention_goes_pass_after_pass_without_a_pause() {
     let gone = async || memory.job(&Scope::All, last).await.unwrap().is_none().then_some(());
     soon("all are gone", gone).await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}: a pass takes a thousand", began.elapsed());
+    site.close().await;
+}
+
+/// Time is counted and not waited for.
+#[tokio::test(start_paused = true)]
+async fn a_job_is_rung_within_a_quarter_of_a_second_of_its_time() {
+    let (memory, mut site) = in_memory();
+    let now = memory.now().await.unwrap();
+    let id = site.submit("a", Value::Null, |job| job.run_at = Some(now + 2 * HOUR)).await;
+    site.keep();
+    // It has looked, and found nothing to do for long.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    memory.advance(3 * HOUR);
+    let began = Instant::now();
+    let rung = async || memory.job(&Scope::All, id).await.unwrap().filter(|job| job.hint > 0).map(drop);
+    soon("it is rung", rung).await;
+    let took = began.elapsed();
+    assert!(took <= Duration::from_millis(250), "{took:?}");
     site.close().await;
 }
 
