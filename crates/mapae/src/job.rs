@@ -152,8 +152,6 @@ pub enum Step {
     Vacate { name: String, incarnation: uuid::Uuid },
     /// The deadline of a job that nobody runs has passed.
     Expire,
-    /// What a pending job points at is gone.
-    Abandon,
     /// All parts of the batch have ended that a pending job waits for.
     Wake,
     /// T10.
@@ -335,7 +333,6 @@ impl Life {
                 }
                 next.end(End::Failed, &mut effects);
             }
-            (Status::Pending { .. }, Step::Abandon) => next.end(End::Stale, &mut effects),
 
             (Status::Pending { .. }, Step::Wake) if self.due_at >= AWAITED => {
                 next.wait(EventKind::BatchEnded, now, &mut effects);
@@ -374,7 +371,7 @@ impl Life {
             // status does not compile until it has been thought about.
             (
                 Status::Running { .. } | Status::Ended(_),
-                Step::Ring { .. } | Step::Expire | Step::Abandon | Step::Wake | Step::Redrive,
+                Step::Ring { .. } | Step::Expire | Step::Wake | Step::Redrive,
             )
             | (Status::Pending { .. } | Status::Ended(_), Step::Reap { .. } | Step::Vacate { .. })
             | (Status::Pending { .. }, Step::Wake | Step::Redrive)
@@ -511,7 +508,6 @@ impl Step {
             Self::Reap { .. } => "reap",
             Self::Vacate { .. } => "vacate",
             Self::Expire => "expire",
-            Self::Abandon => "abandon",
             Self::Wake => "wake",
             Self::Cancel => "cancel",
             Self::Delete => "delete",

@@ -7,12 +7,14 @@ mod limited;
 pub mod memory;
 mod postgres;
 mod row;
+mod scratch;
 mod settled;
 mod sqlite;
 
 use std::sync::Arc;
 
 pub use self::postgres::{AdoptError, Adoption, AdoptionPlan, Postgres};
+pub use self::scratch::Scratch;
 pub use self::sqlite::Sqlite;
 
 use self::contract::{Store, StoreError};

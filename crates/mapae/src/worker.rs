@@ -12,6 +12,7 @@ pub(crate) mod journal;
 pub mod readiness;
 mod run;
 pub mod slots;
+mod unsure;
 mod waits;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use tracing::{error, info, warn};
 use self::heartbeat::{Heartbeat, Held, Pulse};
 use self::readiness::{Readiness, Signal};
 use self::slots::Slots;
+use self::unsure::Unsure;
 use self::waits::Waits;
 use crate::blob::Blobs;
 use crate::broker::contract::{Broker, Intake};
@@ -93,6 +95,7 @@ struct Worker {
     slots: Slots,
     held: Held,
     waits: Waits,
+    unsure: Unsure,
     /// Resources of this process that only a claim can decide about: by a job's size, or by a rate.
     sized: Vec<String>,
     readiness: watch::Sender<Readiness>,
@@ -175,6 +178,7 @@ pub async fn start(
         slots,
         held,
         waits: Waits::default(),
+        unsure: Unsure::default(),
         sized,
         readiness,
         report,
@@ -305,7 +309,10 @@ async fn supervise(worker: Arc<Worker>) {
             Ok(Err(error)) => {
                 warn!(worker = %worker.holder, error = %error, "consuming ended; starting over")
             }
-            Err(_) => warn!(worker = %worker.holder, "consuming ended unexpectedly; starting over"),
+            Err(_) => {
+                worker.unsure.failed();
+                warn!(worker = %worker.holder, "consuming ended unexpectedly; starting over");
+            }
         }
         if worker.drain.is_cancelled() {
             return;

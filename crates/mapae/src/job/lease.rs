@@ -162,6 +162,12 @@ mod tests {
     }
 
     #[test]
+    fn no_pointer_is_taken_over_before_its_lease_can_be_taken() {
+        let timing = Timing { heartbeat: Duration::from_secs(7), ..Timing::default() };
+        assert_eq!(timing.take_over_idle(), Duration::from_secs(30 + 2 * 7));
+    }
+
+    #[test]
     fn a_token_is_not_printed_whole() {
         let token = Token::random();
         assert!(!format!("{token:?}").contains(&token.0.to_string()));

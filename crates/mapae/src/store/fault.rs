@@ -32,6 +32,18 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
+/// What an error of the file system means to a caller. Its message may name paths; its kind does not.
+pub(super) fn disk(error: std::io::Error) -> StoreError {
+    use std::io::ErrorKind;
+    let kind = error.kind().to_string().into();
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem => {
+            StoreError::Full(kind)
+        }
+        _ => StoreError::Unavailable(kind),
+    }
+}
+
 fn of_database(error: &dyn sqlx::error::DatabaseError) -> StoreError {
     let code = error.code().map(|code| code.into_owned()).unwrap_or_default();
     let constraint = error.constraint().map(str::to_owned);
@@ -48,8 +60,8 @@ fn of_database(error: &dyn sqlx::error::DatabaseError) -> StoreError {
     match code.as_str() {
         "53100" | "25006" => StoreError::Full(fault), // disk full, read-only transaction
         "55P03" => StoreError::Locked(fault),         // lock timeout
-        // Deadlock, serialisation, statement timeout, shutdown, too many connections.
-        "40001" | "40P01" | "57014" => StoreError::Unavailable(fault),
+        // Deadlock, serialisation, statement timeout, a transaction left idle, shutdown, too many connections.
+        "40001" | "40P01" | "57014" | "25P03" => StoreError::Unavailable(fault),
         code if ["08", "53", "57", "58"].iter().any(|class| code.starts_with(class)) => {
             StoreError::Unavailable(fault)
         }

@@ -66,6 +66,11 @@ impl Memory {
         self.tables().advanced += by;
     }
 
+    /// The next claim is made, and its answer lost on the way.
+    pub fn lose_answer(&self) {
+        self.tables().answer_lost = true;
+    }
+
     fn tables(&self) -> MutexGuard<'_, Tables> {
         // Each change is made whole or panics before it is made: what a panic left is as it was.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
@@ -109,6 +114,8 @@ impl Store for Memory {
 #[derive(Default)]
 struct Tables {
     running_since: Option<Instant>,
+    /// Of the next claim.
+    answer_lost: bool,
     advanced: Duration,
     jobs: BTreeMap<JobId, Row>,
     submissions: HashMap<(Owner, IdempotencyKey), Submission>,
@@ -231,6 +238,13 @@ impl Row {
 }
 
 impl Tables {
+    fn answer<T>(&mut self, answer: T) -> Result<T, StoreError> {
+        match std::mem::take(&mut self.answer_lost) {
+            true => Err(StoreError::Unavailable("the answer was lost".into())),
+            false => Ok(answer),
+        }
+    }
+
     fn now(&self) -> Timestamp {
         match self.running_since {
             Some(since) => ORIGIN + self.advanced + since.elapsed(),
@@ -337,7 +351,6 @@ fn failure_of(before: &Life, step: &Step, after: &Life) -> Option<Failure> {
         (Step::Claim { .. } | Step::Reap { .. }, _) if before.state() == State::Running => {
             Some(loss(before, step))
         }
-        (Step::Abandon, _) => Some(Failure::stale("target-gone", "What the job points at is gone.")),
         _ => None,
     }
 }

@@ -69,6 +69,10 @@ const VIEW_CONNECTIONS: u32 = 4;
 /// one for long; whoever shares a batch with that row must not wait as long.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
+/// How long a transaction of ours may be left waiting for its next statement. Its process was stopped, or its host is
+/// gone, and others need what it has locked.
+const IDLE: Duration = Duration::from_secs(5);
+
 /// How long to wait for a connection before the store counts as unavailable.
 const ACQUIRE: Duration = Duration::from_secs(3);
 
@@ -140,6 +144,8 @@ impl Postgres {
         let options = PgConnectOptions::from_str(url)?.application_name("mapae").options([
             ("statement_timeout", format!("{}ms", PATIENCE.as_millis())),
             ("lock_timeout", format!("{}ms", LOCK_WAIT.as_millis())),
+            // Of a process that is frozen in the middle of one: others wait for its locks no longer than this.
+            ("idle_in_transaction_session_timeout", format!("{}ms", IDLE.as_millis())),
             // What was answered as accepted is on the disk, whatever the server's own setting is.
             ("synchronous_commit", "on".into()),
             ("timezone", "UTC".into()),

@@ -33,6 +33,7 @@ mod view;
 mod window;
 mod writer;
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +53,7 @@ use self::presence::Presence;
 use self::writer::{Transaction, Writer};
 use super::batch::Batcher;
 use super::contract::{AcceptError, Accepted, PATIENCE, Schema, SettleError, Settlement, Store, StoreError};
+use super::fault::disk;
 use super::row::job_row;
 use crate::job::State;
 use crate::job::lease::Lease;
@@ -315,6 +317,11 @@ async fn connect(options: &SqliteConnectOptions) -> Result<SqliteConnection, Sto
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder).map_err(disk)?;
     }
+    // Jobs are nobody else's to read. The files beside it get the permissions that it has.
+    // One in memory has no such place. Where it fails it is there, or SQLite says why it cannot be.
+    if file.is_absolute() {
+        let _ = std::fs::File::options().write(true).create_new(true).mode(0o600).open(file);
+    }
     match SqliteConnection::connect_with(options).await {
         Ok(connection) => Ok(connection),
         Err(error) => Err(why_not_open(file).err().unwrap_or_else(|| error.into())),
@@ -423,18 +430,6 @@ fn one(row: Option<SqliteRow>) -> Result<SqliteRow, StoreError> {
 /// A number that a statement takes as its limit.
 fn limit(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// What an error of the file system means to a caller. Its message may name paths; its kind does not.
-fn disk(error: std::io::Error) -> StoreError {
-    use std::io::ErrorKind;
-    let kind = error.kind().to_string().into();
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem => {
-            StoreError::Full(kind)
-        }
-        _ => StoreError::Unavailable(kind),
-    }
 }
 
 fn job(row: &SqliteRow) -> Result<Job, StoreError> {

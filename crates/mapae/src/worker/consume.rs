@@ -91,6 +91,10 @@ async fn rows(
             let _ = worker.drain.run_until_cancelled(freed).await;
             continue;
         }
+        if let Err(error) = worker.sure().await {
+            failed(worker, &error).await;
+            continue;
+        }
         fault::at(Point::ClaimAsked);
         let asked = Instant::now();
         let (lease, room) = (worker.plan.timing.lease, worker.room());
@@ -134,7 +138,10 @@ async fn rows(
                     let _ = worker.drain.run_until_cancelled(rung_or_freed).await;
                 }
             }
-            Err(error) => failed(worker, &error).await,
+            Err(error) => {
+                worker.unsure.failed();
+                failed(worker, &error).await;
+            }
         }
     }
     Ok(())
@@ -310,11 +317,17 @@ async fn claim(
     fault::at(Point::ClaimAsked);
     let asked = Instant::now();
     let room = worker.room();
-    let claims = worker.parts.store.claim_pointers(&worker.holder, &asks, worker.plan.timing.lease, &room);
-    let claims = match claims.await {
+    let lease = worker.plan.timing.lease;
+    let claims = match worker.sure().await {
+        Ok(()) => {
+            let claims = worker.parts.store.claim_pointers(&worker.holder, &asks, lease, &room).await;
+            claims.inspect_err(|_| worker.unsure.failed())
+        }
+        Err(error) => Err(error),
+    };
+    let claims = match claims {
         Ok(claims) => claims,
         Err(error) => {
-            // Whatever was claimed without our knowing comes back when its lease ends.
             for (receipt, pointer, _) in ready.into_iter().rev() {
                 waiting.push_front(Delivery { receipt, pointer: Ok(pointer), deliveries: None });
             }
@@ -322,13 +335,12 @@ async fn claim(
         }
     };
     fault::at(Point::ClaimKept);
-    let stops: Vec<Stop> = claims
-        .iter()
-        .filter_map(|claim| match claim {
-            Claim::Waits(stop) => Some(stop.clone()),
-            _ => None,
-        })
-        .collect();
+    let stop = |((_, pointer, _), claim): (&(Receipt, Pointer, Permit), &Claim)| match claim {
+        Claim::Waits(stop) => Some(stop.clone()),
+        Claim::Later(wait) => Some(Stop::asked(pointer.kind.clone(), *wait)),
+        _ => None,
+    };
+    let stops: Vec<Stop> = ready.iter().zip(&claims).filter_map(stop).collect();
     worker.waits.told(ready.iter().map(|(_, pointer, _)| &pointer.kind), &stops);
     worker.tell();
     let mut back = Vec::new();
@@ -345,7 +357,7 @@ async fn claim(
                 start(worker, *holding, asked, Some(permit), receipt);
             }
             // It keeps its place in line: the pointer waits here, the row uses no attempt.
-            Claim::Waits(_) => {
+            Claim::Waits(_) | Claim::Later(_) => {
                 answer(worker, "waits");
                 back.push(Delivery { receipt, pointer: Ok(pointer), deliveries: None });
             }

@@ -6,7 +6,7 @@
 //! The thread is also the judge of what is lost. A lease counts from *before* the request that took or
 //! renewed it was sent, by the monotonic clock, so this side always gives up before the database does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -87,6 +87,10 @@ impl Held {
     /// Returns once a lease was given up since the last call.
     pub(super) async fn released(&self) {
         self.released.notified().await;
+    }
+
+    pub(super) fn tokens(&self) -> HashSet<Token> {
+        self.lock().keys().copied().collect()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -1,6 +1,7 @@
 //! The runtime while something around it fails: dead lines, lost sessions, answers a database refuses,
 //! receivers that hang, handles that are dropped.
 
+mod claims;
 mod ends;
 pub(crate) mod line;
 mod pooler;
@@ -365,7 +366,7 @@ async fn a_limited_job_whose_row_is_held_just_now_is_asked_for_again_and_not_giv
 
     let claim = async || store.claim(&Holder::new("w"), &[(id, new().owner)], LONG).await.unwrap().remove(0);
     // As paused its pointer would be dropped, and rung again when it counts as lost.
-    assert!(matches!(claim().await, Claim::Waits(_)));
+    assert!(matches!(claim().await, Claim::Later(_)));
     hold.rollback().await.unwrap();
     assert!(matches!(claim().await, Claim::Run(_)));
 }

@@ -21,6 +21,7 @@ mod order;
 mod outgoing;
 mod pointers;
 mod records;
+mod scratch;
 mod site;
 mod sqlite;
 mod stores;

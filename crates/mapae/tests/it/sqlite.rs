@@ -282,6 +282,17 @@ async fn a_claim_answers_each_pointer_by_its_row() {
 }
 
 #[tokio::test]
+async fn jobs_that_are_submitted_at_one_moment_share_commits() {
+    let store = in_memory().await;
+    let mut commits = HashSet::new();
+    for (id, _) in join_all((0..64).map(|_| accepted(&store, new_job("a")))).await {
+        // A transaction has one time.
+        commits.insert(store.job(&Scope::All, id).await.unwrap().unwrap().created_at);
+    }
+    assert!(commits.len() < 16, "{} commits for 64 jobs", commits.len());
+}
+
+#[tokio::test]
 async fn a_paused_lane_gives_nothing_until_it_is_resumed() {
     let store = in_memory().await;
     let holder = Holder::new("w");

@@ -68,6 +68,10 @@ pub trait Run {
         room: &[Room],
     ) -> Result<Claimed, StoreError>;
 
+    /// The leases that `holder` has taken within `since` and that are still its own: after a claim whose answer was
+    /// lost these are what it may have taken.
+    async fn taken(&self, holder: &Holder, since: Duration) -> Result<Vec<(JobId, Token)>, StoreError>;
+
     /// The verdict is committed, with the result and the event, or it is refused and nothing has
     /// changed (T5, T6, T6b). Asked again with the lease that settled the job already, it answers the
     /// state the job is in: an answer that was lost can be asked for. Concurrent calls share commits.
@@ -189,10 +193,12 @@ pub enum Claim {
     NotDue(Timestamp),
     /// Another live lease: leave it unacknowledged where the broker can.
     Busy(Timestamp),
-    /// Its lane is paused: acknowledge, resuming brings it back.
+    /// Its lane is paused: acknowledge. It is rung no more, so that a keeper rings once it is resumed.
     Paused,
     /// A gate is closed to it: keep it, and ask again when the stop says.
     Waits(Stop),
+    /// Another transaction holds its row, or the store could not say: keep it, and ask again after so long.
+    Later(Duration),
     /// Cancellation was asked; this claim has settled the row: acknowledge.
     Cancelled,
     /// Deleted or never known: acknowledge and count.

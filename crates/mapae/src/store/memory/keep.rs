@@ -55,9 +55,7 @@ impl Keep for Memory {
         }
         beyond.truncate(max);
         for id in &beyond {
-            let row = tables.jobs.get_mut(id).expect("it was offered under the same lock");
-            row.life.status = Status::Pending { hint: 0, ring_at: row.life.due_at };
-            row.turn = 0;
+            tables.unring(*id);
         }
         Ok(beyond.len())
     }
@@ -127,6 +125,14 @@ impl Keep for Memory {
 }
 
 impl Tables {
+    /// As if its pointer had never been handed out: a keeper rings.
+    pub(super) fn unring(&mut self, job: JobId) {
+        if let Some(row) = self.jobs.get_mut(&job).filter(|row| row.hint().is_some()) {
+            row.life.status = Status::Pending { hint: 0, ring_at: row.life.due_at };
+            row.turn = 0;
+        }
+    }
+
     /// Owners take turns: the first job of each, then the second of each. A job rung before has its
     /// place in the window already; a new one needs a free place.
     fn ring(&mut self, plan: &RingPlan) -> Vec<Rung> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Memory, Tables, Worker};
+use super::{Memory, Row, Tables, Worker};
 use crate::job::lease::{Holder, Lease, Token};
 use crate::job::limit::Ledger;
 use crate::job::name::{JobId, Owner};
@@ -56,7 +56,8 @@ impl Run for Memory {
         let mut ledger = tables.ledger(room);
         let mut claim =
             |(job, owner): &(JobId, Owner)| tables.claim(holder, *job, owner, lease, &mut ledger, room);
-        Ok(pointers.iter().map(&mut claim).collect())
+        let claims = pointers.iter().map(&mut claim).collect();
+        tables.answer(claims)
     }
 
     async fn claim_lanes(
@@ -88,7 +89,21 @@ impl Run for Memory {
                 }
             }
         }
-        Ok(claimed)
+        tables.answer(claimed)
+    }
+
+    async fn taken(&self, holder: &Holder, since: Duration) -> Result<Vec<(JobId, Token)>, StoreError> {
+        let tables = self.tables();
+        let now = tables.now();
+        let taken = |(job, row): (&JobId, &Row)| match &row.life.status {
+            Status::Running { holder: of, token, .. }
+                if of == holder && row.started_at.is_some_and(|at| at + since >= now) =>
+            {
+                Some((*job, *token))
+            }
+            _ => None,
+        };
+        Ok(tables.jobs.iter().filter_map(taken).collect())
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
@@ -187,6 +202,7 @@ impl Tables {
         }
         let overdue = life.deadline.is_some_and(|deadline| deadline <= now);
         if self.paused.contains(&lane) && (life.due_at <= now || overdue) {
+            self.unring(job);
             return Claim::Paused;
         }
         let token = Token::random();

@@ -22,8 +22,8 @@ use crate::store::contract::{Claim, Gates, Holding, LaneQuota, Settlement, Store
 use crate::store::limited::Candidate;
 use crate::store::row::{as_micros, job_row, state, unreadable};
 
-/// When a job is asked for again whose row another transaction held.
-const HELD_WAIT: Duration = Duration::from_millis(50);
+/// When a job is asked for again whose row another transaction held, or of which the store could not say.
+pub(super) const HELD_WAIT: Duration = Duration::from_millis(50);
 
 /// The end of both claims: what is `free (id, state, place, turn)` becomes running, once more under its own
 /// guard, is told of, and is answered. Binds $3 holder, $4 incarnation, $5 lease, $6 outbox, $7 the
@@ -72,8 +72,8 @@ impl Postgres {
     ) -> Result<Vec<Claim>, StoreError> {
         let ids: Vec<Uuid> = pointers.iter().map(|(id, _)| id.0).collect();
         let owners: Vec<String> = pointers.iter().map(|(_, owner)| owner.to_string()).collect();
-        // Rows are locked in one order, so that two claims of the same pointers cannot wait for each
-        // other; the later one looks again after the earlier one's commit.
+        // A row that another transaction holds is asked for again a little later: a claim never waits, and so costs
+        // its neighbours nothing and no two claims can wait for each other.
         let limits = self.limits();
         let decided: Vec<String> = limits.decided(room).iter().map(ToString::to_string).collect();
         let any_decided = !decided.is_empty();
@@ -91,8 +91,7 @@ impl Postgres {
                    and j.kind <> all($8)
                    and not exists (select from mapae.gates g where g.name = 'kind/' || j.kind and g.owner = ''
                                       and g.shut_until > now())
-                 order by j.id
-                   for update of j
+                   for update of j skip locked
             ), ",
             claimed!(),
         ))
@@ -109,9 +108,15 @@ impl Postgres {
         let mut holdings = self.readable(&rows).await?;
         let mut waits = HashMap::new();
         if holdings.len() < pointers.len() && any_decided {
-            let (limited, stopped) = self.claim_limited_pointers(holder, pointers, lease, room).await?;
-            holdings.extend(limited);
-            waits = stopped;
+            match self.claim_limited_pointers(holder, pointers, lease, room).await {
+                Ok((limited, stopped)) => {
+                    holdings.extend(limited);
+                    waits = stopped;
+                }
+                // What is claimed already is not given up for it.
+                Err(error) if holdings.is_empty() => return Err(error),
+                Err(error) => told_of(&error),
+            }
         }
         let mut run: HashMap<Uuid, Holding> = HashMap::with_capacity(holdings.len());
         for holding in holdings {
@@ -121,8 +126,18 @@ impl Postgres {
             run.iter().map(|(id, holding)| (*id, (holding.job.owner.clone(), holding.lease.until))).collect();
         let told = |id: &Uuid| granted.contains_key(id) || waits.contains_key(id);
         let rest: Vec<Uuid> = ids.iter().copied().filter(|id| !told(id)).collect();
-        let mut others =
-            if rest.is_empty() { HashMap::new() } else { self.why_not(&rest, &owners, &ids).await? };
+        let others = match rest[..] {
+            [] => Ok(HashMap::new()),
+            _ => self.why_not(&rest, &owners, &ids).await,
+        };
+        let mut others = match others {
+            Ok(others) => Some(others),
+            Err(error) if run.is_empty() => return Err(error),
+            Err(error) => {
+                told_of(&error);
+                None
+            }
+        };
         let mut answer = |(id, owner): &(JobId, Owner)| match granted.get(&id.0) {
             Some((rightful, _)) if rightful != owner => Claim::Foreign,
             Some((_, until)) => match run.remove(&id.0) {
@@ -131,10 +146,11 @@ impl Postgres {
                 None => Claim::Busy(*until),
             },
             None if waits.contains_key(&id.0) => Claim::Waits(waits[&id.0].clone()),
-            None => match others.get_mut(&(id.0, owner.to_string())) {
+            None => match others.as_mut().map(|others| others.get_mut(&(id.0, owner.to_string()))) {
                 // What the first of two pointers ended is ended for the second.
-                Some(answers) => std::mem::replace(&mut answers.0, answers.1.clone()),
-                None => Claim::Stale,
+                Some(Some(answers)) => std::mem::replace(&mut answers.0, answers.1.clone()),
+                Some(None) => Claim::Stale,
+                None => Claim::Later(HELD_WAIT),
             },
         };
         Ok(pointers.iter().map(&mut answer).collect())
@@ -197,8 +213,10 @@ impl Postgres {
                     };
                     error!(job_id = %lease.job, said = error.said(), "a job's row cannot be read; the job has failed");
                     let verdict = Verdict::Fail { failure: Failure::unreadable() };
-                    if self.settles.ask(Settlement { lease, verdict, output: None }).await?.is_ok() {
-                        self.unreadable.fetch_add(1, Ordering::Relaxed);
+                    match self.settles.ask(Settlement { lease, verdict, output: None }).await {
+                        Ok(Ok(_)) => drop(self.unreadable.fetch_add(1, Ordering::Relaxed)),
+                        // Its lease runs out; the next claim meets it again.
+                        Ok(Err(_)) | Err(_) => {}
                     }
                 }
             }
@@ -228,8 +246,7 @@ impl Postgres {
                          and (j.cancel_asked or j.attempt >= j.attempts_max or j.deadline <= now()))
                         or (j.state = 'pending' and j.deadline <= now()))
                    and not exists (select from mapae.pauses p where p.lane = j.lane)
-                 order by j.id
-                   for update of j
+                   for update of j skip locked
             ), ended as (
                 update mapae.jobs j
                    set state = over.next, finished_at = now(), token = null, holder = null, incarnation = null,
@@ -309,10 +326,7 @@ impl Postgres {
                     )),
                     None if row.try_get("paused")? => Claim::Paused,
                     // It could run: another transaction held its row while it was claimed.
-                    None => Claim::Waits(Stop::asked(
-                        Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
-                        HELD_WAIT,
-                    )),
+                    None => Claim::Later(HELD_WAIT),
                 },
                 _ if row.try_get("delete_asked")? => Claim::Stale,
                 ended => Claim::Finished(ended),
@@ -322,6 +336,21 @@ impl Postgres {
                 _ => again.clone(),
             };
             answers.insert((id, row.try_get("owner")?), (first, again));
+        }
+        let paused = |(_, again): &&(Claim, Claim)| *again == Claim::Paused;
+        if answers.values().any(|answer| paused(&answer)) {
+            let ids = answers.iter().filter(|(_, answer)| paused(answer)).map(|((id, _), _)| *id);
+            let query = sqlx::query(
+                "
+                update mapae.jobs j set hint = 0, turn = null, ring_at = null
+                 where j.id = any(array(select id from mapae.jobs where id = any($1) for update skip locked))
+                   and j.state = 'pending' and j.hint > 0
+                ",
+            );
+            // Otherwise it is rung again when its pointer counts as lost.
+            if let Err(error) = query.bind(ids.collect::<Vec<_>>()).done(&self.pool).await {
+                told_of(&error);
+            }
         }
         Ok(answers)
     }
@@ -362,6 +391,10 @@ pub(super) async fn claim_chosen(
     .bind(serde_json::json!(Failure::lost()))
     .rows(tx)
     .await
+}
+
+pub(super) fn told_of(error: &StoreError) {
+    warn!(code = error.code(), said = error.said(), "a part of a claim failed; the rest of it holds");
 }
 
 fn holding(row: &PgRow) -> Result<Holding, StoreError> {

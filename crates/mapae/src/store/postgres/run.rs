@@ -8,7 +8,7 @@ use sqlx::{PgConnection, PgExecutor, Row};
 use super::ask::{Ask, within};
 use super::{AT_ONCE_MAX, Postgres};
 use crate::job::State;
-use crate::job::lease::{Holder, Lease};
+use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{JobId, Owner};
 use crate::job::record::{Checkpoint, Progress};
 use crate::job::resource::Room;
@@ -33,7 +33,15 @@ impl Run for Postgres {
     ) -> Result<Vec<Claim>, StoreError> {
         let mut claims = Vec::with_capacity(pointers.len());
         for pointers in pointers.chunks(AT_ONCE_MAX) {
-            claims.extend(self.claim_some(holder, pointers, lease, room).await?);
+            match self.claim_some(holder, pointers, lease, room).await {
+                Ok(some) => claims.extend(some),
+                Err(error) if claims.is_empty() => return Err(error),
+                // What is claimed already is not given up for it.
+                Err(error) => {
+                    super::claim::told_of(&error);
+                    claims.extend(pointers.iter().map(|_| Claim::Later(super::claim::HELD_WAIT)));
+                }
+            }
         }
         Ok(claims)
     }
@@ -52,15 +60,39 @@ impl Run for Postgres {
             if lanes.is_empty() || left == 0 {
                 continue;
             }
-            if limited {
-                let some = self.claim_limited(holder, &lanes, left, lease, room).await?;
-                claimed.holdings.extend(some.holdings);
-                claimed.stops.extend(some.stops);
-            } else {
-                claimed.holdings.extend(self.claim_plain(holder, &lanes, left, lease).await?);
+            let some = match limited {
+                true => self.claim_limited(holder, &lanes, left, lease, room).await,
+                false => {
+                    let plain = self.claim_plain(holder, &lanes, left, lease).await;
+                    plain.map(|holdings| Claimed { holdings, stops: Vec::new() })
+                }
+            };
+            match some {
+                Ok(some) => {
+                    claimed.holdings.extend(some.holdings);
+                    claimed.stops.extend(some.stops);
+                }
+                Err(error) if claimed.holdings.is_empty() => return Err(error),
+                // What is claimed already is not given up for it.
+                Err(error) => super::claim::told_of(&error),
             }
         }
         Ok(claimed)
+    }
+
+    async fn taken(&self, holder: &Holder, since: Duration) -> Result<Vec<(JobId, Token)>, StoreError> {
+        let rows = sqlx::query(
+            "
+            select id, token from mapae.jobs
+             where state = 'running' and incarnation = $1
+               and started_at >= now() - $2 * interval '1 microsecond'
+            ",
+        )
+        .bind(holder.incarnation)
+        .bind(as_micros(since))
+        .rows(&self.pool)
+        .await?;
+        rows.iter().map(|row| Ok((JobId(row.try_get("id")?), Token(row.try_get("token")?)))).collect()
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {

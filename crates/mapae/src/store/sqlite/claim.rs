@@ -288,7 +288,7 @@ async fn why_not(
     let query = sqlx::query(
         "
         select p.key as place, j.state, j.owner = p.value->>1 as ours, j.delete_asked,
-               j.due_at, j.due_at > $2 and (j.deadline is null or j.deadline > $2) as early,
+               j.id, j.due_at, j.due_at > $2 and (j.deadline is null or j.deadline > $2) as early,
                j.leased_until, j.leased_until > $2 as held, j.kind,
                (select g.shut_until - $2 from gates g
                  where g.name = 'kind/' || j.kind and g.owner = '' and g.shut_until > $2) as shut_us
@@ -299,6 +299,7 @@ async fn why_not(
     .bind(given(pointers))
     .bind(tx.now);
     let mut answers = HashMap::new();
+    let mut paused = Vec::new();
     for row in tx.rows(query).await? {
         let until = row.try_get::<Option<i64>, _>("leased_until")?.unwrap_or_default();
         let answer = match state(row.try_get("state")?)? {
@@ -314,12 +315,24 @@ async fn why_not(
                     Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?,
                     Duration::from_micros(wait.max(0).unsigned_abs()),
                 )),
-                None => Claim::Paused,
+                None => {
+                    paused.push(json!(hex(row.try_get("id")?)));
+                    Claim::Paused
+                }
             },
             _ if row.try_get("delete_asked")? => Claim::Stale,
             ended => Claim::Finished(ended),
         };
         answers.insert(usize::try_from(row.try_get::<i64, _>("place")?).map_err(unreadable)?, answer);
+    }
+    if !paused.is_empty() {
+        let query = sqlx::query(
+            "
+            update jobs set hint = 0, turn = null, ring_at = null
+             where id in (select unhex(value) from json_each($1)) and state = 'pending' and hint > 0
+            ",
+        );
+        tx.run(query.bind(Value::Array(paused))).await?;
     }
     Ok(answers)
 }

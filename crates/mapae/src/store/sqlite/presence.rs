@@ -15,8 +15,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::disk;
 use crate::store::contract::StoreError;
+use crate::store::fault::disk;
 
 /// How often a lock's file may be removed under the hands of whoever takes it.
 const REMOVED_MAX: u32 = 10;

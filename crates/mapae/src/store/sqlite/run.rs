@@ -11,7 +11,7 @@ use super::claim::{claim_plain, claim_pointers};
 use super::gate::claim_limited;
 use super::{Sqlite, Told, Transaction, tell};
 use crate::job::State;
-use crate::job::lease::{Holder, Lease};
+use crate::job::lease::{Holder, Lease, Token};
 use crate::job::name::{JobId, Owner};
 use crate::job::record::{Checkpoint, Progress};
 use crate::job::resource::Room;
@@ -72,6 +72,23 @@ impl Run for Sqlite {
             }
             unreadable.fetch_add(std::mem::take(&mut tx.unreadable), Ordering::Relaxed);
             Ok(claimed)
+        })
+        .await
+    }
+
+    async fn taken(&self, holder: &Holder, since: Duration) -> Result<Vec<(JobId, Token)>, StoreError> {
+        let incarnation = holder.incarnation;
+        self.write(async move |tx| {
+            let query = sqlx::query(
+                "
+                select id, token from jobs
+                 where state = 'running' and incarnation = $1 and started_at >= $2
+                ",
+            )
+            .bind(incarnation)
+            .bind(tx.now - as_micros(since));
+            let rows = tx.rows(query).await?;
+            rows.iter().map(|row| Ok((JobId(row.try_get("id")?), Token(row.try_get("token")?)))).collect()
         })
         .await
     }

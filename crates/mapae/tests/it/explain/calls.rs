@@ -35,6 +35,7 @@ pub(crate) async fn everything(store: &dyn Store) {
     store.next_due(LONG).await.unwrap();
     let holding = claimed(store, &holder, id).await;
     store.claim(&holder, &[(JobId::new(), owner())], LONG).await.unwrap();
+    store.taken(&holder, LONG).await.unwrap();
     store.claim_rung(&holder, &[LaneQuota { lane: lane(), max: 4 }], 4, LONG).await.unwrap();
     member.beat(&[(id, holding.lease.token)], LONG, &WorkerReport::default()).await.unwrap();
     store.progress(&holding.lease, &Progress { stage: "s".into(), done: 1, of: 2 }).await.unwrap();

@@ -1,5 +1,8 @@
 //! How jobs and workers end when something else does.
 
+use mapae::broker::{self, BrokerPlan};
+use mapae::store::memory::Memory;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -216,4 +219,23 @@ async fn the_token_that_gives_up_a_start_ends_nothing_after_it() {
         worker.drain().await;
         site.close().await;
     }
+}
+
+/// On a clock that goes on only while everything waits.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_does_not_heed_its_time_is_dropped_and_its_slot_comes_back() {
+    let plan = BrokerPlan { url: "embedded:".into(), database_url: "memory:".into() };
+    let (store, broker) = (Arc::new(Memory::in_real_time()), broker::open(&plan).unwrap());
+    let site = Site::around(store, broker, Duration::from_secs(3600));
+    let mut handlers = Handlers::default();
+    handlers.add_fn("deaf", |(): (), _: Context| std::future::pending::<Result<(), Failure>>()).timeout =
+        Duration::from_millis(50);
+    handlers.add_fn("k", |(): (), _: Context| async move { Ok(()) });
+    let worker = site.worker(handlers, |plan| plan.slots = 1).await;
+    let deaf = site.submit("deaf", Value::Null, |job| job.retry = once()).await;
+    let job = site.ended(deaf).await;
+    assert_eq!((job.state, &*job.failure.unwrap().code), (State::Failed, "job-timeout"));
+    let next = site.submit("k", Value::Null, |_| {}).await;
+    assert_eq!(site.ended(next).await.state, State::Succeeded);
+    worker.drain().await;
 }

@@ -77,6 +77,24 @@ async fn a_lease_that_ran_out_is_still_its_holders_until_another_takes_it() {
 }
 
 #[tokio::test]
+async fn what_a_holder_has_taken_of_late_is_known_for_a_claim_whose_answer_was_lost() {
+    everywhere(async |bench| {
+        let (worker, other) = (bench.join("w").await, bench.join("other").await);
+        let (old, new) = (bench.accept(job()).await, bench.accept(job()).await);
+        let (ended, theirs) = (bench.accept(job()).await, bench.accept(job()).await);
+        bench.claim(worker.holder(), old).await;
+        bench.harness.pass(LEASE / 2).await;
+        let kept = bench.claim(worker.holder(), new).await.lease;
+        let over = bench.claim(worker.holder(), ended).await.lease;
+        bench.settle(&over, Verdict::Succeed).await.unwrap();
+        bench.claim(other.holder(), theirs).await;
+        let taken = bench.store.taken(worker.holder(), LEASE / 4).await.unwrap();
+        assert_eq!(taken, [(new, kept.token)]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_settle_whose_answer_was_lost_can_be_asked_again() {
     everywhere(async |bench| {
         let id = bench.accept(job()).await;

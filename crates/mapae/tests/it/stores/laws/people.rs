@@ -173,7 +173,7 @@ async fn a_paused_lane_gives_nothing() {
         let held = bench.claim(worker.holder(), running).await;
         let lost = bench.accept(job()).await;
         bench.claim(worker.holder(), lost).await;
-        let one = RingPlan { max: 1, ..plan() };
+        let one = RingPlan { max: 1, again: 1000 * LEASE, ..plan() };
         assert_eq!(bench.store.ring(&one).await.unwrap()[0].job, rung);
 
         bench.store.pause(&lane()).await.unwrap();
@@ -182,6 +182,7 @@ async fn a_paused_lane_gives_nothing() {
         bench.harness.pass(2 * LEASE).await;
         assert_eq!(bench.ring().await, []);
         assert_eq!(bench.try_claim(worker.holder(), unrung).await, Claim::Paused);
+        assert_eq!(bench.try_claim(worker.holder(), rung).await, Claim::Paused, "and its pointer is dropped");
         assert_eq!(
             bench.try_claim(worker.holder(), lost).await,
             Claim::Paused,

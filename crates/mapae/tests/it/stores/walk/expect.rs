@@ -67,6 +67,13 @@ impl Known {
         }
     }
 
+    /// Its pointer was dropped, and a keeper is to ring anew.
+    fn unring(&mut self) {
+        if self.hint().is_some() {
+            self.life.status = Status::Pending { hint: 0, ring_at: self.life.due_at };
+        }
+    }
+
     fn overdue(&self, now: Timestamp) -> bool {
         self.life.deadline.is_some_and(|deadline| deadline <= now)
     }

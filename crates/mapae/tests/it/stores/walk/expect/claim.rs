@@ -53,7 +53,10 @@ impl Walk<'_> {
             Err(Refused::NotDue(at)) => vec![Answer::NotDue(at)],
             Err(Refused::Busy(until)) => vec![Answer::Busy(until)],
             Err(other) => panic!("{other}"),
-            Ok(_) if paused => vec![Answer::Paused],
+            Ok(_) if paused => {
+                known.unring();
+                vec![Answer::Paused]
+            }
             Ok(_) => {
                 known.take(&step, now).unwrap();
                 vec![match known.life.state() {
@@ -111,8 +114,8 @@ impl Walk<'_> {
                 Claim::Run(_) => expected.contains(&Answer::Run),
                 Claim::Finished(state) => expected.contains(&Answer::Finished(*state)),
                 Claim::Paused => expected.contains(&Answer::Paused),
-                // Nothing is limited on a walk.
-                Claim::Waits(_) => false,
+                // Nothing is limited on a walk, and nobody else holds a row.
+                Claim::Waits(_) | Claim::Later(_) => false,
                 Claim::Failed => expected.contains(&Answer::Failed),
                 Claim::Cancelled => expected.contains(&Answer::Cancelled),
                 Claim::Stale => expected.contains(&Answer::Stale),
@@ -124,7 +127,7 @@ impl Walk<'_> {
                 Claim::Run(_) => "claim run",
                 Claim::Finished(_) => "claim finished",
                 Claim::Paused => "claim paused",
-                Claim::Waits(_) => "claim waits",
+                Claim::Waits(_) | Claim::Later(_) => "claim waits",
                 Claim::Failed => "claim failed",
                 Claim::Cancelled => "claim cancelled",
                 Claim::Stale => "claim stale",
