@@ -172,4 +172,24 @@ mod tests {
         intake.next(1, &[], Duration::from_secs(60)).await.unwrap();
         assert!(began.elapsed() < Duration::from_secs(30), "waited instead of hearing the bell");
     }
+
+    /// On the server that the tests are given. A listener that comes late may miss a ring, as a worker may: it polls.
+    #[tokio::test]
+    async fn a_bell_of_a_postgresql_is_heard_by_another_process() {
+        let Ok(url) = std::env::var("MAPAE_TEST_POSTGRES") else { return };
+        let (here, there) = (open(&plan(&url)).unwrap(), open(&plan(&url)).unwrap());
+        let intake = there.open(&intake()).await.unwrap();
+        let ringing = tokio::spawn(async move {
+            loop {
+                here.publish(&[]).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let began = Instant::now();
+        intake.next(1, &[], Duration::from_secs(60)).await.unwrap();
+        // A second one: that the listener came is a ring as well.
+        intake.next(1, &[], Duration::from_secs(60)).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(30), "waited instead of hearing the bell");
+        ringing.abort();
+    }
 }

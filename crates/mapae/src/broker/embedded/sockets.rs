@@ -12,6 +12,9 @@ use super::Line;
 /// A socket's whole path must stay below 108 bytes (unix(7)); its own name takes 42.
 const FOLDER_BYTES_MAX: usize = 64;
 
+/// How often a socket is bound in a folder that goes away.
+const TRIES: u32 = 3;
+
 pub(super) struct Sockets {
     folder: PathBuf,
     sender: Option<UnixDatagram>,
@@ -50,9 +53,10 @@ impl Line for Sockets {
 
     fn listen(&self, bell: watch::Sender<u64>) -> Box<dyn Send + Sync> {
         let path = self.folder.join(format!("{}.sock", uuid::Uuid::new_v4()));
-        let bound =
-            std::fs::create_dir_all(&self.folder).and_then(|()| tokio::net::UnixDatagram::bind(&path));
-        let Ok(socket) = bound else {
+        // Whoever stops listening may take the folder away in between.
+        let bind =
+            || std::fs::create_dir_all(&self.folder).and_then(|()| tokio::net::UnixDatagram::bind(&path));
+        let Some(socket) = (0..TRIES).find_map(|_| bind().ok()) else {
             tracing::warn!(
                 "no bell between processes beside this database; work starts at the next poll instead"
             );
@@ -77,5 +81,9 @@ impl Drop for Listening {
     fn drop(&mut self) {
         self.task.abort();
         let _ = std::fs::remove_file(&self.path);
+        // The folder goes with the last who listens: it is not empty while there are others.
+        if let Some(folder) = self.path.parent() {
+            let _ = std::fs::remove_dir(folder);
+        }
     }
 }
