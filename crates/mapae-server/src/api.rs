@@ -27,6 +27,7 @@ mod leases;
 mod linger;
 pub mod metrics;
 mod model;
+mod paging;
 pub mod problem;
 pub(crate) mod resources;
 mod result;

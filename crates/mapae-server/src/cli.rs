@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::command::{
-    adopt, analyze, batch, config, dead, dev, doctor, events, job, jobs, key, labels, migrate, models, queue,
-    resources, schedules, serve, shell, submit, tables, work, workers,
+    adopt, analyze, batch, bench, config, dead, dev, doctor, events, job, jobs, key, labels, migrate, models,
+    queue, resources, schedules, serve, shell, submit, tables, work, workers,
 };
 use crate::global::Global;
 use crate::output::say;
@@ -78,10 +78,12 @@ enum Command {
     Migrate(migrate::Migrate),
     /// Check configuration, database, broker, files and clocks
     Doctor(doctor::Doctor),
+    /// Measure what the database carries, on one of its own beside it
+    Bench(bench::Bench),
     /// Print completions for a shell
     Completions(shell::Completions),
-    /// Print the manual page
-    Man,
+    /// Print the manual page, of the program or of one command
+    Man(shell::Man),
 }
 
 /// The program, from its arguments to its exit code.
@@ -95,7 +97,11 @@ pub fn run() -> ExitCode {
         Err(error) => {
             // Help was asked for and goes to stdout; who no longer reads it misses nothing.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { 0 });
+            if !error.use_stderr() {
+                return ExitCode::SUCCESS;
+            }
+            say("code: arguments\nhelp: `--help` after the command shows what it takes");
+            return ExitCode::from(Exit::Usage as u8);
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -122,6 +128,16 @@ pub fn run() -> ExitCode {
 impl Cli {
     async fn run(self) -> Result<ExitCode, Trouble> {
         let global = &self.global;
+        match &self.command {
+            Command::Doctor(_) => global.is_of_no_use_to("doctor"),
+            Command::Migrate(_) => global.is_of_no_use_to("migrate"),
+            Command::Bench(_) => global.is_of_no_use_to("bench"),
+            Command::Config(_) => global.is_of_no_use_to("config"),
+            Command::Serve(_) => global.is_of_no_use_to("serve"),
+            Command::Work(_) => global.is_of_no_use_to("work"),
+            Command::Dev(_) => global.is_of_no_use_to("dev"),
+            _ => {}
+        }
         match self.command {
             Command::Analyze(command) => command.run(global).await,
             Command::Tables(command) => command.run(global).await,
@@ -145,8 +161,9 @@ impl Cli {
             Command::Models(command) => command.run(global),
             Command::Migrate(command) => command.run(global).await,
             Command::Doctor(command) => command.run(global).await,
+            Command::Bench(command) => command.run(global).await,
             Command::Completions(command) => command.run(Self::command()),
-            Command::Man => shell::man(Self::command()),
+            Command::Man(command) => command.run(Self::command()),
         }
     }
 }

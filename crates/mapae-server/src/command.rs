@@ -3,6 +3,7 @@
 pub(crate) mod adopt;
 pub(crate) mod analyze;
 pub(crate) mod batch;
+pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod dev;

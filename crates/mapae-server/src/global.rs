@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::client::{Client, Local, Remote};
 use crate::config::{Config, Flag, Secret};
-use crate::output::Form;
+use crate::output::{Form, say};
 use crate::trouble::Trouble;
 
 #[derive(Args)]
@@ -43,11 +43,35 @@ impl Global {
         if let Some(url) = &self.url {
             return Ok(Box::new(Remote::new(url, self.key.clone().map(Secret::new))?));
         }
-        Ok(Box::new(Local::open(self.configuration(&[])?).await?))
+        let config = self.configuration(&[])?;
+        let missing = missing_file(config.database.reveal()).map(str::to_owned);
+        let local = Local::open(config).await?;
+        if let Some(file) = missing {
+            say(&format!(
+                "No database was at {file}: a new one was made. `--url` or MAPAE_URL names a server, `--config` a file."
+            ));
+        }
+        Ok(Box::new(local))
+    }
+
+    /// Says so where a server was named to a command that talks to none.
+    pub fn is_of_no_use_to(&self, command: &str) {
+        if self.url.is_some() {
+            say(&format!(
+                "`{command}` talks to no server: it looks at the configuration here, and not at --url."
+            ));
+        }
     }
 
     /// Whether commands talk to a server.
     pub fn is_remote(&self) -> bool {
         self.url.is_some()
     }
+}
+
+/// The file of a database that is not there yet.
+fn missing_file(url: &str) -> Option<&str> {
+    let file = url.strip_prefix("sqlite:")?.split('?').next()?;
+    let file = file.strip_prefix("//").unwrap_or(file);
+    (!file.contains(":memory:") && !std::path::Path::new(file).exists()).then_some(file)
 }

@@ -96,6 +96,10 @@ fn cell(item: &Value, path: &str) -> String {
                 items.iter().map(|item| item.as_str().map_or_else(|| item.to_string(), plain)).collect();
             items.join(", ")
         }
+        Some(Value::Number(number)) if number.is_f64() => {
+            let thousandths = (number.as_f64().unwrap_or_default() * 1000.0).round() / 1000.0;
+            thousandths.to_string()
+        }
         Some(other) => other.to_string(),
     }
 }

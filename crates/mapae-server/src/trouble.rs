@@ -122,6 +122,19 @@ impl From<std::io::Error> for Trouble {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::BrokenPipe => Self::new(Exit::Unwanted, "", "", ""),
+            std::io::ErrorKind::NotFound => {
+                let sentence = "A file or folder that was named is not there.";
+                Self::new(Exit::NotFound, "file-not-found", sentence, "check the path")
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                let sentence = "A file or folder may not be read or written.";
+                Self::new(
+                    Exit::NotPermitted,
+                    "file-not-permitted",
+                    sentence,
+                    "check whose it is, and its permissions",
+                )
+            }
             kind => Self::new(Exit::Unavailable, "io", format!("{kind}."), "check the file or folder"),
         }
     }

@@ -23,6 +23,9 @@ use crate::runtime::Runtime;
 /// How long a look-up is believed: a revoked key stops working within this.
 const BELIEVED: Duration = Duration::from_secs(4);
 
+/// A key that was revoked lets nobody in five seconds later.
+const _: () = assert!(BELIEVED.as_secs() < 5);
+
 /// Look-ups remembered, wrong keys included; beyond that all are forgotten.
 const REMEMBERED_MAX: usize = 10_000;
 

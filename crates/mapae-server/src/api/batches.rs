@@ -4,8 +4,8 @@
 //! may be done to it: it is watched, awaited, cancelled (which cancels its parts) and told of at `/v1/jobs/{id}`.
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use mapae::job::batch::{BatchState, Member, PARTS_MAX, WAITING};
 use mapae::job::name::JobId;
 use mapae::job::record::NewJob;
@@ -20,6 +20,7 @@ use super::auth::{Caller, JobsRead, JobsWrite};
 use super::extract::{Id, Query, idempotency_key, preferred_wait, read_json, trace};
 use super::jobs::accepted;
 use super::model::JobBody;
+use super::paging;
 use super::problem::{self, Problem, ProblemBody};
 use super::submit::{Submission, first_answer};
 use crate::batches;
@@ -247,13 +248,8 @@ pub(super) async fn list(
     let members = store.members(&scope, id, paging.cursor, limit).await?;
     let cursor = members.last().map(|last| last.number).filter(|_| members.len() == limit);
     let list = PartList { items: members.iter().map(PartBody::of).collect(), cursor };
-    let mut response = axum::Json(list).into_response();
-    let next =
-        cursor.map(|cursor| format!("</v1/batches/{id}/jobs?limit={limit}&cursor={cursor}>; rel=\"next\""));
-    if let Some(link) = next.and_then(|link| HeaderValue::from_str(&link).ok()) {
-        response.headers_mut().insert(header::LINK, link);
-    }
-    Ok(response)
+    let next = cursor.map(|cursor| format!("/v1/batches/{id}/jobs?limit={limit}&cursor={cursor}"));
+    Ok(paging::linked(axum::Json(list), next))
 }
 
 #[derive(Deserialize, ToSchema)]

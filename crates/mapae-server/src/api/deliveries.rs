@@ -1,6 +1,7 @@
 //! Telling the outside, as people look after it: who is told, what was given up, telling it again.
 
 use axum::extract::State;
+use axum::response::Response;
 use mapae::job::event::Position;
 use mapae::job::name::JobId;
 use mapae::job::timestamp::Timestamp;
@@ -11,6 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::Api;
 use super::auth::{Admin, Caller, DeadWrite, JobsRead, JobsWrite};
 use super::extract::{Json, Query};
+use super::paging;
 use super::problem::{self, Problem, ProblemBody};
 
 /// Most that one call acts on.
@@ -86,7 +88,7 @@ pub(super) struct WhichDead {
 pub(super) async fn dead(
     caller: Caller<JobsRead>,
     Query(which): Query<WhichDead>,
-) -> Result<axum::Json<UndeliveredList>, Problem> {
+) -> Result<Response, Problem> {
     let limit = which.limit.unwrap_or(50);
     if !(1..=200).contains(&limit) {
         return Err(Problem::from(&problem::QUERY_INVALID).detail("`limit` is 1 to 200."));
@@ -96,7 +98,16 @@ pub(super) async fn dead(
     let store = &caller.runtime.store;
     let found = store.undelivered(&caller.scope(), which.receiver.as_deref(), before, limit).await?;
     let cursor = found.last().filter(|_| found.len() == limit).map(|last| last.id.to_string());
-    Ok(axum::Json(UndeliveredList { items: found.iter().map(UndeliveredBody::of).collect(), cursor }))
+    let next = cursor.as_ref().map(|cursor| {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.append_pair("limit", &limit.to_string()).append_pair("cursor", cursor);
+        if let Some(receiver) = &which.receiver {
+            query.append_pair("receiver", receiver);
+        }
+        format!("/v1/events/dead?{}", query.finish())
+    });
+    let list = UndeliveredList { items: found.iter().map(UndeliveredBody::of).collect(), cursor };
+    Ok(paging::linked(axum::Json(list), next))
 }
 
 /// Which events that were given up: either by id, or all, or all of a receiver.

@@ -5,6 +5,7 @@
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
 use mapae::job::name::{JobId, LabelName, Owner, SetName};
 use mapae::store::contract::{Example, ExampleId, LabelSet, SET_EXAMPLES_MAX, Scope, TeachError};
 use mapae_ai::classify::LabelFigures;
@@ -14,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::Api;
 use super::auth::{Caller, JobsRead, JobsWrite};
 use super::extract::{Query, parse, read_body};
+use super::paging;
 use super::problem::{self, Problem, ProblemBody};
 use super::result::text_of;
 use crate::ai::taught::TaughtError;
@@ -237,7 +239,7 @@ pub(super) async fn show(
     caller: Caller<JobsRead>,
     SetOf(set): SetOf,
     Query(which): Query<Which>,
-) -> Result<axum::Json<ExampleList>, Problem> {
+) -> Result<Response, Problem> {
     let owner = caller.identity.owner_of_new(which.owner.as_deref())?;
     let limit = which.limit.unwrap_or(LIMIT);
     if !(1..=LIMIT_MAX).contains(&limit) {
@@ -249,7 +251,15 @@ pub(super) async fn show(
     let found = store.examples(&owner, &set, after.transpose()?, limit).await?;
     let items: Vec<ExampleBody> = found.iter().map(ExampleBody::of).collect();
     let cursor = items.last().filter(|_| items.len() == limit).map(|last| last.id.clone());
-    Ok(axum::Json(ExampleList { items, cursor }))
+    let next = cursor.as_ref().map(|cursor| {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.append_pair("limit", &limit.to_string()).append_pair("cursor", cursor);
+        if let Some(owner) = &which.owner {
+            query.append_pair("owner", owner);
+        }
+        format!("/v1/labels/{set}?{}", query.finish())
+    });
+    Ok(paging::linked(axum::Json(ExampleList { items, cursor }), next))
 }
 
 /// Deletes a set with all its examples.

@@ -267,6 +267,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_figures_of_a_broker_have_the_names_that_others_rely_on() {
+        let names = ["depth", "unacked", "oldest_unacked_seconds", "deliveries_max"];
+        assert!(BROKER.iter().map(|(name, ..)| *name).eq(names.map(|name| format!("mapae_broker_{name}"))));
+    }
+
+    #[test]
     fn a_histogram_is_cumulative_and_labels_are_escaped() {
         let mut page = Page::default();
         let mut times = Times { beyond: 1, sum: 4000.5, ..Times::default() };

@@ -157,9 +157,6 @@ refusals! {
     RECEIVER_NOT_FOUND = 404 "receiver-not-found"
         "There is no receiver of that name." "그런 이름의 수신처가 없습니다."
         "`GET /v1/receivers` lists them." "`GET /v1/receivers` 로 목록을 보세요.";
-    NOT_IN_THIS_VERSION = 422 "not-in-this-version"
-        "This version does not do that." "이 버전에는 없는 기능입니다."
-        "Leave out the field named in `detail`." "`detail` 에 적힌 필드를 빼세요.";
     HEADERS_TOO_LARGE = 431 "headers-too-large"
         "The request's headers are too many or too long." "요청 헤더가 너무 많거나 깁니다."
         "Send at most 64 KiB and 100 headers." "64 KiB, 100개 이하로 보내세요.";
@@ -328,9 +325,14 @@ impl Problem {
 pub async fn speak(request: Request, next: Next) -> Response {
     let korean = prefers_korean(request.headers().get(header::ACCEPT_LANGUAGE));
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-    let mut response = answered.unwrap_or_else(|_| Problem::from(&INTERNAL).into_response());
+    let response = answered.unwrap_or_else(|_| Problem::from(&INTERNAL).into_response());
+    let mut response = spoken(response, korean);
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+fn spoken(response: Response, korean: bool) -> Response {
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
         return response;

@@ -169,7 +169,7 @@ impl Which {
             return Ok(ExitCode::SUCCESS);
         }
         let exit = if done.is_empty() { Exit::NotFound } else { Exit::Partly };
-        say(&format!("{} of the ids are no dead letters.", refused.len()));
+        say(&format!("Not dead letters, or not yours: {} of the ids.", refused.len()));
         Ok(ExitCode::from(exit as u8))
     }
 }

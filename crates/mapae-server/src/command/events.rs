@@ -206,7 +206,7 @@ impl Chosen {
         if refused == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        say(&format!("{refused} of the ids are no events that were given up."));
+        say(&format!("Not events that were given up, or not yours: {refused} of the ids."));
         let exit = if done.is_empty() { Exit::NotFound } else { Exit::Partly };
         Ok(ExitCode::from(exit as u8))
     }

@@ -42,7 +42,7 @@ pub(crate) enum Key {
 
 #[derive(Args)]
 pub(crate) struct Create {
-    /// Whose jobs it is for
+    /// Whose jobs it is for; `--all-owners` is for those of all
     #[arg(long, required_unless_present = "all_owners", conflicts_with = "all_owners")]
     owner: Option<String>,
     /// For the jobs of all owners

@@ -95,6 +95,9 @@ pub(crate) struct Delete {
     /// Do not ask
     #[arg(long)]
     yes: bool,
+    /// Say what would go, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 impl Set {
@@ -134,7 +137,13 @@ impl Labels {
                 }
             }
             Self::Delete(delete) => {
-                if let Some(id) = &delete.id {
+                if delete.dry_run {
+                    // One that is not there is said to be so, as it would be then.
+                    let path = delete.set.path("") + if delete.set.whose.owner.is_some() { "&" } else { "?" };
+                    client.json(Call::get(path + "limit=1")).await?;
+                    let what = if delete.id.is_some() { "one example of" } else { "the whole of" };
+                    say(&format!("This would delete {what} the set {}.", delete.set.set));
+                } else if let Some(id) = &delete.id {
                     let path = delete.set.path(&format!("/{}", segment(id)));
                     client.ask(Call::delete(path)).await?;
                 } else {

@@ -69,6 +69,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Submit {
+    /// Of `submit`, `--key` is another one than before it, which is easily mistaken.
+    fn perhaps_a_key(&self, mut trouble: Trouble) -> Trouble {
+        if trouble.exit == Exit::NotPermitted && self.idempotency_key.is_some() {
+            trouble
+                .help
+                .push_str("; after `submit`, `--key` is the idempotency key: the server's is `--api-key`");
+        }
+        trouble
+    }
+
     pub(crate) async fn run(self, global: &Global) -> Result<ExitCode, Trouble> {
         let params = self.params()?;
         let client = global.client().await?;
@@ -79,7 +89,7 @@ impl Submit {
         if let Some(key) = &self.idempotency_key {
             call = call.header("idempotency-key", key.clone());
         }
-        let submitted = client.json(call).await?;
+        let submitted = client.json(call).await.map_err(|trouble| self.perhaps_a_key(trouble))?;
         if !self.wait {
             output::one(global.output, &submitted, job::ROWS, "id")?;
             return Ok(ExitCode::SUCCESS);

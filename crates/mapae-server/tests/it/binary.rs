@@ -140,7 +140,7 @@ fn http(address: &str, path: &str) -> Option<(u16, String)> {
     Some((status, text))
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
@@ -241,6 +241,17 @@ fn analyze_writes_results_and_says_by_its_exit_code_how_many_succeeded() {
     let leftovers: Vec<_> =
         std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(leftovers.len(), 4, "nothing else is left behind: {leftovers:?}");
+}
+
+#[test]
+fn bench_measures_beside_the_database_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(folder.path(), &["--output", "json", "bench", "--jobs", "200", "--concurrency", "8"]);
+    let figures: Vec<Value> = serde_json::from_str(&ran.ok()).unwrap();
+    let names: Vec<&str> = figures.iter().map(|figure| figure["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["accept_one", "accept_many", "drain", "start"]);
+    assert!(figures[..3].iter().all(|figure| figure["per_second"].as_f64() > Some(0.0)), "{figures:?}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

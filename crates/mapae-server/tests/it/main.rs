@@ -14,6 +14,7 @@ mod jobs;
 mod kinds;
 mod labels;
 mod limits;
+mod metrics;
 mod plans;
 mod problems;
 mod remote;

@@ -209,7 +209,7 @@ fn result(server: &Server, job: &Value) -> Value {
     serde_json::from_str(&body(server, job["links"]["result"].as_str().unwrap())).unwrap()
 }
 
-fn body(server: &Server, path: &str) -> String {
+pub(crate) fn body(server: &Server, path: &str) -> String {
     let url = format!("{}{path}", server.url);
     // Fails where another test was first.
     let _ = rustls::crypto::ring::default_provider().install_default();
