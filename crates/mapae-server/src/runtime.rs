@@ -248,7 +248,6 @@ impl Runtime {
             window: self.window.clone(),
             rescan_after: config.rescan_after,
             retention: config.retention.clone(),
-            sink: None,
             tell: tell(config)?,
             bell: self.bell.clone(),
             schedules: config.schedules.clone(),
@@ -348,18 +347,16 @@ fn capacity(config: &Config) -> Amounts {
 }
 
 /// Whom this process tells of events.
-fn tell(config: &Config) -> Result<Option<TellPlan>, NoClient> {
+fn tell(config: &Config) -> Result<TellPlan, NoClient> {
     let events = &config.events;
-    if !events.any() {
-        return Ok(None);
-    }
     let base = config.http.url.as_deref().unwrap_or_default();
     let line = |to: To, destinations, secrets, concurrent| -> Result<LinePlan, NoClient> {
         let courier = match stream(&to, base) {
             Some(stream) => stream,
             None => Arc::new(Webhook::new(to, destinations, events.timeout, secrets, base)?),
         };
-        Ok(LinePlan { courier, concurrent, backoff: events.backoff, give_up: events.give_up })
+        let patience = events.timeout;
+        Ok(LinePlan { courier, concurrent, patience, backoff: events.backoff, give_up: events.give_up })
     };
     let mut plan = TellPlan::default();
     for receiver in &events.receivers {
@@ -371,7 +368,7 @@ fn tell(config: &Config) -> Result<Option<TellPlan>, NoClient> {
         let secrets = events.callbacks.clone();
         plan.callbacks = Some(line(To::Callbacks, config.strangers(), secrets, CALLBACKS_CONCURRENT)?);
     }
-    Ok(Some(plan))
+    Ok(plan)
 }
 
 /// `None` where it is no stream, and so called.

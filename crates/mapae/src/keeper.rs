@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use async_trait::async_trait;
 use futures_util::StreamExt;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -31,7 +30,6 @@ use crate::blob::{Area, BlobName};
 use crate::broker::contract::{Pointer, Published, Source};
 use crate::fault::{self, Mutant, Point};
 use crate::job::State;
-use crate::job::event::Event;
 use crate::job::name::{JobId, Lane};
 use crate::job::schedule::Plan;
 use crate::store::contract::{ControlError, Garbage, Reaped, Retention, RingPlan, Scope, StoreError};
@@ -77,8 +75,8 @@ const WITHDRAWALS_MAX: usize = 5;
 /// Pause after a duty that failed.
 const TROUBLE: Duration = Duration::from_secs(1);
 
-/// The longest a receiver may take for an event.
-const SEND_PATIENCE: Duration = Duration::from_secs(10);
+/// The longest a broker may take to put pointers back.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a file nobody refers to is left alone: longer than any upload or attempt takes.
 const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -90,13 +88,6 @@ const STOPPING: Duration = Duration::from_secs(5);
 /// Most rows a pass touches.
 const BATCH: usize = 1_000;
 
-/// One that takes every event within this process, one after the other, where a [`TellPlan`] would be too much. Its own retries are the keeper's: an event that was not taken is offered again.
-#[async_trait]
-pub trait EventSink: Send + Sync + 'static {
-    /// Taken, durably. An error offers the event, and all later ones of its job, again.
-    async fn send(&self, event: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
-}
-
 /// How a keeper keeps.
 #[derive(Clone)]
 pub struct KeeperPlan {
@@ -105,9 +96,8 @@ pub struct KeeperPlan {
     /// pointers wait in the broker for long.
     pub rescan_after: Duration,
     pub retention: Retention,
-    pub sink: Option<Arc<dyn EventSink>>,
-    /// Whom else to tell of events; a `sink` beside it is not asked.
-    pub tell: Option<TellPlan>,
+    /// Whom to tell of events.
+    pub tell: TellPlan,
     /// Rung where jobs may have become due just now: they are looked for at once.
     pub bell: Arc<Notify>,
     /// The schedules this keeper keeps. Any number of keepers may have the same.
@@ -135,7 +125,7 @@ impl KeeperHandle {
 
 pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
     let stop = CancellationToken::new();
-    let teller = plan.tell.clone().map(|tell| Teller::new(parts.clone(), tell, stop.clone()));
+    let teller = Teller::new(parts.clone(), plan.tell.clone(), stop.clone());
     let keeper = Arc::new(Keeper {
         parts,
         teller,
@@ -160,7 +150,7 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
 
 struct Keeper {
     parts: Parts,
-    teller: Option<Teller>,
+    teller: Teller,
     plan: KeeperPlan,
     swept_at: Mutex<Instant>,
     /// When a pass last had something due to ring.
@@ -200,7 +190,7 @@ async fn hear(keeper: Arc<Keeper>, stop: CancellationToken) {
 async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
     let mut troubled = false;
     while !stop.is_cancelled() {
-        // A task of its own: a panic, of an event sink for one, is a failed pass like any other.
+        // A task of its own: a panic is a failed pass like any other.
         let pass = tokio::spawn({
             let keeper = keeper.clone();
             async move { keeper.pass(duty).await }
@@ -229,6 +219,9 @@ async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
             () = stop.cancelled() => {}
         }
     }
+    if matches!(duty, Duty::Events) {
+        keeper.teller.ended().await;
+    }
 }
 
 /// When to ring again after a pass that rang so many: when half of a window has been used up at the pace of late,
@@ -247,10 +240,7 @@ impl Keeper {
         match duty {
             Duty::Bell => self.bell().await,
             Duty::Leases => self.leases().await.map(|()| ROUND),
-            Duty::Events => match &self.teller {
-                Some(teller) => teller.pass().await,
-                None => self.send().await.map(|()| ROUND),
-            },
+            Duty::Events => self.teller.pass().await,
             Duty::Files => self.files().await,
             Duty::Schedules => self.schedules().await,
         }
@@ -414,32 +404,6 @@ impl Keeper {
         Ok(rung.len())
     }
 
-    /// T12: at least once, in order for each job.
-    async fn send(&self) -> Result<(), StoreError> {
-        let Some(sink) = &self.plan.sink else { return Ok(()) };
-        let events = self.parts.store.unsent(BATCH).await?;
-        let mut sent = Vec::with_capacity(events.len());
-        for event in &events {
-            fault::at(Point::EventOffered);
-            match tokio::time::timeout(SEND_PATIENCE, sink.send(event)).await {
-                Ok(Ok(())) => {
-                    fault::at(Point::EventTaken);
-                    sent.push((event.job, event.sequence));
-                }
-                // What one event meets the next would meet, too: the rest waits for the next pass.
-                Ok(Err(_)) | Err(_) => {
-                    warn!(job_id = %event.job, sequence = event.sequence, "an event was not taken; it is offered again");
-                    break;
-                }
-            }
-        }
-        self.parts.store.sent(&sent).await?;
-        if !sent.is_empty() {
-            fault::at(Point::EventMarked);
-        }
-        Ok(())
-    }
-
     async fn schedules(&self) -> Result<Duration, StoreError> {
         let (store, plans) = (&*self.parts.store, &self.plan.schedules);
         if !self.defined.load(Ordering::Relaxed) {
@@ -453,7 +417,8 @@ impl Keeper {
         // Where one pass was not enough the next one follows at once.
         let wait = if self.prune().await? { BREATH } else { PRUNE };
         // A broker that does not answer is told of by whoever needs it.
-        if let Ok(Ok(swept @ 1..)) = tokio::time::timeout(SEND_PATIENCE, self.parts.broker.sweep(BATCH)).await
+        if let Ok(Ok(swept @ 1..)) =
+            tokio::time::timeout(SWEEP_PATIENCE, self.parts.broker.sweep(BATCH)).await
         {
             warn!(swept, "the broker had put pointers aside; they are offered again");
         }

@@ -19,6 +19,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use super::{BATCH, BREATH, ROUND};
@@ -28,11 +29,12 @@ use crate::job::retry::Backoff;
 use crate::store::contract::{Answer, Delivery, Receiver, StoreError, Told};
 use crate::worker::Parts;
 
-/// The longest that telling one event may take.
+/// The longest that telling one event may take anywhere.
 pub const TELLING_MAX: Duration = Duration::from_secs(30);
 
-/// How long what was taken is the taker's: longer than telling takes.
-const HOLD: Duration = Duration::from_secs(90);
+/// How long what was taken is the taker's, as a multiple of what telling may take: it is told, and what came of it is
+/// kept, long before.
+const HOLD: u32 = 3;
 
 /// Most lines of callbacks at a time, and most receivers that one pass looks at. Configured receivers are few, and each
 /// has its line whatever the callbacks' hosts do.
@@ -77,12 +79,14 @@ pub struct LinePlan {
     pub courier: Arc<dyn Courier>,
     /// Events on their way at the same time from this process, of different jobs.
     pub concurrent: usize,
+    /// The longest that telling one event may take; three times as long nobody else tells it, should this process die.
+    pub patience: Duration,
     pub backoff: Backoff,
     /// How long an event is offered before it is dead.
     pub give_up: Duration,
 }
 
-/// Whom to tell.
+/// Whom to tell. Where that is nobody, events are left as they are.
 #[derive(Clone, Default)]
 pub struct TellPlan {
     pub receivers: Vec<(Receiver, LinePlan)>,
@@ -97,6 +101,7 @@ pub(super) struct Teller {
     receivers: Vec<Receiver>,
     lines: Mutex<HashMap<String, Arc<Line>>>,
     places: Arc<Semaphore>,
+    running: TaskTracker,
     /// The receiver up to which the last pass looked.
     after: Mutex<String>,
     stop: CancellationToken,
@@ -125,11 +130,30 @@ impl Teller {
     pub(super) fn new(parts: Parts, plan: TellPlan, stop: CancellationToken) -> Self {
         let receivers = plan.receivers.iter().map(|(receiver, _)| receiver.clone()).collect();
         let places = Arc::new(Semaphore::new(LINES_MAX));
-        Self { parts, plan, receivers, lines: Mutex::default(), places, after: Mutex::default(), stop }
+        let running = TaskTracker::new();
+        Self {
+            parts,
+            plan,
+            receivers,
+            lines: Mutex::default(),
+            places,
+            running,
+            after: Mutex::default(),
+            stop,
+        }
+    }
+
+    /// After a stop: until all lines have said what came of what was on its way.
+    pub(super) async fn ended(&self) {
+        self.running.close();
+        self.running.wait().await;
     }
 
     /// Answers when to look again.
     pub(super) async fn pass(&self) -> Result<Duration, StoreError> {
+        if self.receivers.is_empty() && self.plan.callbacks.is_none() {
+            return Ok(ROUND);
+        }
         let spread = self.parts.store.spread(&self.receivers, BATCH).await?;
         let after = self.after().clone();
         let names = self.parts.store.lines(&after, LOOK_MAX).await?;
@@ -160,7 +184,7 @@ impl Teller {
             line.running.store(true, Ordering::SeqCst);
             let running = Running(line.clone());
             let (parts, stop) = (self.parts.clone(), self.stop.clone());
-            tokio::spawn(async move {
+            self.running.spawn(async move {
                 let (_running, _place) = (running, place);
                 line.tell(&parts, &stop).await;
             });
@@ -208,7 +232,7 @@ impl Line {
                 && self.breaker.rests(Instant::now()).is_none()
                 && self.turn.is_none_or(|turn| began.elapsed() < turn);
             if open && room > 0 {
-                match parts.store.take(&self.name, room, HOLD).await {
+                match parts.store.take(&self.name, room, HOLD * self.plan.patience).await {
                     Ok(taken) => under_way.extend(taken.into_iter().map(|delivery| self.offer(delivery))),
                     Err(error) => {
                         warn!(code = error.code(), "events cannot be read to be told; trying on");
@@ -243,7 +267,7 @@ impl Line {
     async fn offer(&self, delivery: Delivery) -> Told {
         fault::at(Point::EventOffered);
         let silent = || NotTaken { code: "receiver-silent".into(), then: Then::Again };
-        let taken = tokio::time::timeout(TELLING_MAX, self.plan.courier.take(&delivery)).await;
+        let taken = tokio::time::timeout(self.plan.patience, self.plan.courier.take(&delivery)).await;
         let taken = taken.unwrap_or_else(|_| Err(silent()));
         let (job, sequence) = (delivery.event.job, delivery.event.sequence);
         match &taken {

@@ -135,7 +135,7 @@ pub struct Postgres {
 
 impl Postgres {
     /// Connects lazily: an unreachable server is found by the first call. `outbox` says whether anyone
-    /// will take events away ([`super::contract::Keep::unsent`]).
+    /// will take events away ([`super::contract::Tell::spread`]).
     pub async fn open(url: &str, outbox: bool) -> Result<Self, StoreError> {
         let options = PgConnectOptions::from_str(url)?.application_name("mapae").options([
             ("statement_timeout", format!("{}ms", PATIENCE.as_millis())),

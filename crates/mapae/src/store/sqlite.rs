@@ -125,7 +125,7 @@ pub struct Sqlite {
 
 impl Sqlite {
     /// Opens the file lazily: what is wrong with it is found by the first call. `outbox` says whether
-    /// anyone will take events away ([`super::contract::Keep::unsent`]).
+    /// anyone will take events away ([`super::contract::Tell::spread`]).
     pub async fn open(url: &str, outbox: bool) -> Result<Self, StoreError> {
         let in_memory = url.contains(":memory:") || url.contains("mode=memory");
         let options = SqliteConnectOptions::from_str(url)?

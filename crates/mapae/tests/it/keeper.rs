@@ -7,18 +7,18 @@ use async_trait::async_trait;
 use mapae::blob::{BlobName, PutLimits};
 use mapae::broker::{self, BrokerPlan};
 use mapae::job::State;
-use mapae::job::event::{Event, EventKind, Position};
+use mapae::job::event::{EventKind, Position};
 use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::{Callback, FirstRing, NewJob, Source};
 use mapae::job::retry::Backoff;
 use mapae::job::timestamp::Timestamp;
 use mapae::keeper::tell::{LinePlan, NotTaken, TellPlan};
-use mapae::keeper::{self, EventSink, KeeperPlan};
+use mapae::keeper::{self, KeeperPlan};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Claim, Control, Delivery, EventFilter, LaneQuota, Receiver, Retention, RingPlan, Run, Scope, Store, Tidy,
-    View,
+    Claim, Control, Delivery, EventFilter, LaneQuota, Receiver, Retention, RingPlan, Run, Scope, Store, Tell,
+    Tidy, View,
 };
 use mapae::store::memory::Memory;
 use serde_json::{Value, json};
@@ -49,8 +49,8 @@ async fn every_duty_can_be_done_on_an_empty_database_and_on_one_with_work() {
             store.windows(10).await.unwrap();
             store.reap(10).await.unwrap();
             store.expire(10).await.unwrap();
-            store.unsent(10).await.unwrap();
-            store.sent(&[]).await.unwrap();
+            store.spread(&[], 10).await.unwrap();
+            store.told(&[]).await.unwrap();
             store.prune(&Retention::default(), 10).await.unwrap();
             store.garbage(10).await.unwrap();
             store.swept(&[]).await.unwrap();
@@ -213,15 +213,53 @@ async fn nothing_is_removed_from_a_file_store_that_is_not_the_databases() {
     assert_eq!(memory.garbage(9).await.unwrap().len(), 1, "it is still to be removed");
 }
 
-/// A receiver that takes what it is given and never answers.
-struct Silent(Arc<Notify>);
+/// A receiver that says when it is asked, and answers once it may, or never.
+struct Slow {
+    asked: Arc<Notify>,
+    may: Option<Arc<Notify>>,
+}
 
 #[async_trait]
-impl EventSink for Silent {
-    async fn send(&self, _: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        self.0.notify_one();
-        std::future::pending().await
+impl mapae::keeper::tell::Courier for Slow {
+    async fn take(&self, _: &Delivery) -> Result<(), NotTaken> {
+        self.asked.notify_one();
+        match &self.may {
+            Some(may) => may.notified().await,
+            None => std::future::pending().await,
+        }
+        Ok(())
     }
+}
+
+fn receiver(name: &str) -> Receiver {
+    Receiver { name: name.into(), events: Vec::new(), kinds: Vec::new() }
+}
+
+fn line(courier: impl mapae::keeper::tell::Courier) -> LinePlan {
+    LinePlan {
+        courier: Arc::new(courier),
+        concurrent: 4,
+        patience: Duration::from_secs(30),
+        backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(2) },
+        give_up: Duration::from_secs(3600),
+    }
+}
+
+fn telling(courier: impl mapae::keeper::tell::Courier) -> TellPlan {
+    TellPlan { receivers: vec![(receiver("slow"), line(courier))], callbacks: None }
+}
+
+/// A keeper of this site that tells events.
+fn keeper_telling(site: &Site, tell: TellPlan) -> keeper::KeeperHandle {
+    let plan = KeeperPlan {
+        window: site.window.clone(),
+        rescan_after: Duration::from_secs(60),
+        retention: Retention::default(),
+        tell,
+        bell: Arc::default(),
+        schedules: Vec::new(),
+    };
+    keeper::start(site.parts.clone(), plan)
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,23 +267,27 @@ async fn a_keeper_that_is_told_to_stop_does_not_wait_for_what_hangs() {
     let (_, site) = in_memory();
     site.submit("a", Value::Null, |_| {}).await;
     let asked = Arc::new(Notify::new());
-    let keeper = keeper::start(
-        site.parts.clone(),
-        KeeperPlan {
-            window: site.window.clone(),
-            rescan_after: Duration::from_secs(60),
-            retention: Retention::default(),
-            sink: Some(Arc::new(Silent(asked.clone()))),
-            tell: None,
-            bell: Arc::default(),
-            schedules: Vec::new(),
-        },
-    );
+    let keeper = keeper_telling(&site, telling(Slow { asked: asked.clone(), may: None }));
     asked.notified().await;
     let began = Instant::now();
     keeper.stop().await;
-    // The receiver would have been given up after ten.
+    // The receiver would have been given up after thirty.
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    site.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keeper_that_is_told_to_stop_waits_for_what_a_receiver_is_about_to_take() {
+    let (memory, site) = in_memory();
+    site.submit("a", Value::Null, |_| {}).await;
+    let (asked, may) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let keeper = keeper_telling(&site, telling(Slow { asked: asked.clone(), may: Some(may.clone()) }));
+    asked.notified().await;
+    let stopped = tokio::spawn(keeper.stop());
+    tokio::task::yield_now().await;
+    may.notify_one();
+    stopped.await.unwrap();
+    assert_eq!(memory.queues(9).await.unwrap(), [], "it was taken, and is not told again");
     site.close().await;
 }
 
@@ -274,19 +316,12 @@ async fn hosts_of_callbacks_that_never_answer_keep_no_configured_receiver_from_i
         site.submit("a", Value::Null, |job| job.callback = callback).await;
     }
     let took = Arc::new(Notify::new());
-    let line = |courier| LinePlan {
-        courier: Arc::new(courier),
-        concurrent: 4,
-        backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(2) },
-        give_up: Duration::from_secs(3600),
-    };
     // Its name comes last.
-    let last = Receiver { name: "zulu".into(), events: Vec::new(), kinds: Vec::new() };
     let plan = TellPlan {
-        receivers: vec![(last, line(Courier(Some(took.clone()))))],
+        receivers: vec![(receiver("zulu"), line(Courier(Some(took.clone()))))],
         callbacks: Some(line(Courier(None))),
     };
-    site.keep_and_tell(Some(plan));
+    site.keep_and_tell(plan);
     // After thirty seconds those hosts are given up.
     tokio::time::timeout(Duration::from_secs(20), took.notified()).await.expect("it is told");
     site.close().await;
@@ -295,15 +330,8 @@ async fn hosts_of_callbacks_that_never_answer_keep_no_configured_receiver_from_i
 #[cfg(all(feature = "streams", feature = "rabbitmq", feature = "kafka"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_put_into_a_stream_each_job_in_order() {
-    use std::sync::Arc;
-
-    use mapae::job::event::EventKind;
-    use mapae::job::retry::Backoff;
     use mapae::keeper::stream::Stream;
-    use mapae::keeper::tell::{LinePlan, TellPlan};
-    use mapae::keeper::{self, KeeperPlan};
     use mapae::store;
-    use mapae::store::contract::{Receiver, Scope};
 
     let Ok(server) = std::env::var("MAPAE_TEST_VALKEY") else { return };
     let key = format!("events-{}", uuid::Uuid::new_v4().simple());
@@ -318,23 +346,7 @@ async fn events_are_put_into_a_stream_each_job_in_order() {
     );
     let id = site.store().accept(job).await.unwrap().id;
     site.store().cancel(&Scope::All, id).await.unwrap();
-    let to = Receiver { name: "stream".into(), events: Vec::new(), kinds: Vec::new() };
-    let line = LinePlan {
-        courier: Arc::new(Stream::parse(&address, "https://jobs.example").unwrap()),
-        concurrent: 4,
-        backoff: Backoff { first: Duration::from_millis(1), max: Duration::from_millis(2) },
-        give_up: Duration::from_secs(3600),
-    };
-    let plan = KeeperPlan {
-        window: site.window.clone(),
-        rescan_after: Duration::from_secs(60),
-        retention: Retention::default(),
-        sink: None,
-        tell: Some(TellPlan { receivers: vec![(to, line)], callbacks: None }),
-        bell: Arc::default(),
-        schedules: Vec::new(),
-    };
-    let keeper = keeper::start(site.parts.clone(), plan);
+    let keeper = keeper_telling(&site, telling(Stream::parse(&address, "https://jobs.example").unwrap()));
     let client = redis::Client::open(server).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let entries = crate::stores::soon("both are there", async || {

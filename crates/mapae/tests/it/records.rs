@@ -15,8 +15,8 @@ use mapae::job::timestamp::Timestamp;
 use mapae::job::{End, State};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Claim, Control, EventFilter, JobFilter, Keep, KindPlan, Page, Records, Run, Scope, SettleError,
-    Settlement, Store, View,
+    Claim, Control, EventFilter, JobFilter, Keep, KindPlan, Page, Receiver, Records, Run, Scope, SettleError,
+    Settlement, Store, Tell, View,
 };
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, Row};
@@ -146,7 +146,7 @@ async fn a_role_that_may_do_nothing_else_submits_in_its_own_transaction_and_noth
         (&job.params, job.retry, bench.told(id).await),
         (&json!({ "id": 1 }), RetryPolicy::default(), vec!["accepted".to_owned()])
     );
-    assert_eq!(bench.store.unsent(9).await.unwrap(), [], "nobody was said to take events away");
+    assert_eq!(bench.store.spread(&[], 9).await.unwrap(), 0, "nobody was said to take events away");
 
     for statement in [
         "select * from mapae.jobs",
@@ -252,9 +252,11 @@ async fn what_no_program_could_read_is_refused_and_what_is_submitted_can_be_read
     // What its kind says comes after it comes.
     bench.store.cancel(&Scope::All, known.id).await.unwrap();
     assert!(bench.jobs().await.iter().any(|job| job.parent == Some(known.id) && job.kind.as_str() == "mail"));
-    let events = bench.store.unsent(100).await.unwrap();
+    let to = Receiver { name: "all".into(), events: Vec::new(), kinds: Vec::new() };
+    bench.store.spread(&[to], 100).await.unwrap();
+    let told = bench.store.take("all", 100, Duration::from_secs(60)).await.unwrap();
     assert!(
-        events.iter().any(|event| event.job == known.id),
+        told.iter().any(|told| told.event.job == known.id),
         "told outside since somebody takes events away"
     );
 }

@@ -239,7 +239,7 @@ impl Tables {
     /// What has stood for so long stands no more.
     pub(super) fn forget_standing(&mut self, kept: Duration) {
         let now = self.now();
-        self.standing.retain(|_, standing| standing.since + kept >= now);
+        self.standing.retain(|_, standing| now < standing.since + kept);
     }
 
     /// Of these, those that were given up.

@@ -71,8 +71,6 @@ pub(crate) async fn everything(store: &dyn Store) {
     store.redrive(&Scope::All, cancelled).await.unwrap_err();
     store.reap(10).await.unwrap();
     store.expire(10).await.unwrap();
-    store.unsent(10).await.unwrap();
-    store.sent(&[(id, 1)]).await.unwrap();
     store.prune(&Retention::default(), 10).await.unwrap();
     store.garbage(10).await.unwrap();
     store.swept(&[Garbage { file: "f".into(), since: Default::default() }]).await.unwrap();

@@ -87,6 +87,34 @@ async fn every_receiver_is_told_of_every_event_in_the_order_of_its_job() {
 }
 
 #[tokio::test]
+async fn what_nobody_has_been_told_of_is_counted_until_it_stands_before_somebody() {
+    everywhere(async |bench| {
+        bench.cancelled().await;
+        assert_eq!(bench.store.stats().await.unwrap().outbox, 2);
+        bench.spread(&[receiver("a")], 2).await;
+        assert_eq!(bench.store.stats().await.unwrap().outbox, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_is_told_even_when_its_job_is_gone_before() {
+    everywhere(async |bench| {
+        let id = bench.accept(job()).await;
+        bench.store.delete(&Scope::All, id).await.unwrap();
+        assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
+        bench.spread(&[receiver("a")], 2).await;
+        let mut told = Vec::new();
+        while let Some(delivery) = bench.take("a").await.pop() {
+            told.push(delivery.event.event);
+            bench.say(&delivery, Answer::Taken).await;
+        }
+        assert_eq!(told, [EventKind::Accepted, EventKind::Cancelled]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_was_taken_comes_back_after_its_hold_and_then_only_its_new_taker_may_say_what_came_of_it() {
     everywhere(async |bench| {
         bench.cancelled().await;
@@ -226,7 +254,7 @@ async fn what_is_told_outlives_its_job_and_no_job_goes_before_its_callback_is_to
         assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
         assert_eq!(bench.take("https://a.example").await[0].event.event, EventKind::Cancelled);
         assert_eq!(shown(&bench.take("a").await, &[plain, called]), [(0, 1), (1, 1)]);
-        assert_eq!(bench.store.unsent(10).await.unwrap(), []);
+        bench.spread(&[receiver("a")], 0).await;
     })
     .await;
 }
@@ -285,7 +313,7 @@ async fn many_keepers_at_once_hand_each_event_to_one_and_keep_the_order() {
                         told.extend(taken.into_iter().map(|one| (one.event.job, one.event.sequence)));
                         store.told(&answers).await.unwrap();
                         let waits = store.queues(1).await.unwrap();
-                        if waits.is_empty() && store.unsent(1).await.unwrap().is_empty() {
+                        if waits.is_empty() && store.spread(&[receiver("a")], 7).await.unwrap() == 0 {
                             break;
                         }
                     }
