@@ -45,7 +45,7 @@ pub(crate) async fn run(words: &[String]) -> Result<(), Broken> {
         window: Arc::new(Window::new(1_000, parts.broker.caps().source)),
         rescan_after: Duration::from_secs(2),
         retention: Retention::default(),
-        tell: TellPlan { receivers: vec![(everything(), line(courier))], callbacks: None },
+        tell: TellPlan { receivers: vec![(everything(), line(courier))], ..TellPlan::default() },
         bell: Arc::default(),
         schedules: Vec::new(),
     };
@@ -129,7 +129,6 @@ fn line(courier: impl Courier) -> LinePlan {
         concurrent: 4,
         patience: Duration::from_secs(1),
         backoff: Backoff { first: Duration::from_millis(50), max: Duration::from_secs(1) },
-        give_up: Duration::from_secs(3600),
     }
 }
 

@@ -356,13 +356,15 @@ fn tell(config: &Config) -> Result<TellPlan, NoClient> {
             None => Arc::new(Webhook::new(to, destinations, events.timeout, secrets, base)?),
         };
         let patience = events.timeout;
-        Ok(LinePlan { courier, concurrent, patience, backoff: events.backoff, give_up: events.give_up })
+        Ok(LinePlan { courier, concurrent, patience, backoff: events.backoff })
     };
-    let mut plan = TellPlan::default();
+    let mut plan = TellPlan { give_up: events.give_up, most: events.backlog, ..TellPlan::default() };
     for receiver in &events.receivers {
         let to = To::Receiver(receiver.url.reveal().to_owned());
         let line = line(to, config.operators(), receiver.secrets.clone(), receiver.concurrent)?;
         plan.receivers.push((receiver.to.clone(), line));
+        let renamed = receiver.former.iter().map(|former| (former.clone(), receiver.to.name.clone()));
+        plan.renamed.extend(renamed);
     }
     if events.callbacks.is_some() {
         let secrets = events.callbacks.clone();

@@ -40,6 +40,7 @@ mod schedule;
 #[cfg(feature = "streams")]
 pub mod stream;
 pub mod tell;
+mod turns;
 #[cfg(feature = "http")]
 pub mod webhook;
 

@@ -51,7 +51,7 @@ pub use self::run::{
     WorkerReport,
 };
 pub use self::schedule::{Schedule, Schedules};
-pub use self::tell::{Answer, Delivery, Queue, Receiver, Tell, Told, Undelivered};
+pub use self::tell::{Answer, Call, Crowd, Delivery, NOT_IN_TIME, Queue, Receiver, Tell, Told, Undelivered};
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
 pub use self::view::{
     COUNT_MAX, EventFilter, Found, JobFilter, LANE_COUNT_MAX, LANES_MAX, LOOK_MAX, LaneStats, Page, Stats,

@@ -85,6 +85,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (10, include_str!("../../migrations/postgres/0010_file_store.sql")),
     (11, include_str!("../../migrations/postgres/0011_batches.sql")),
     (12, include_str!("../../migrations/postgres/0012_labels.sql")),
+    (13, include_str!("../../migrations/postgres/0013_telling.sql")),
 ];
 
 /// Most rows that one statement claims or rings; it stands in them as a number, so that their plans know it.

@@ -85,6 +85,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (10, include_str!("../../migrations/sqlite/0010_file_store.sql")),
     (11, include_str!("../../migrations/sqlite/0011_batches.sql")),
     (12, include_str!("../../migrations/sqlite/0012_labels.sql")),
+    (13, include_str!("../../migrations/sqlite/0013_telling.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;

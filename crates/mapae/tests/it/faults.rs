@@ -187,7 +187,6 @@ async fn a_receiver_of_events_that_hangs_blocks_or_panics_stops_no_ring_and_no_r
                 concurrent: 4,
                 patience: Duration::from_secs(30),
                 backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(2) },
-                give_up: LONG,
             };
             let receiver = Receiver { name: "bad".into(), events: Vec::new(), kinds: Vec::new() };
             let keeper = keeper::start(
@@ -196,7 +195,7 @@ async fn a_receiver_of_events_that_hangs_blocks_or_panics_stops_no_ring_and_no_r
                     window: site.window.clone(),
                     rescan_after: Duration::from_secs(60),
                     retention: Retention::default(),
-                    tell: TellPlan { receivers: vec![(receiver, line)], callbacks: None },
+                    tell: TellPlan { receivers: vec![(receiver, line)], ..TellPlan::default() },
                     bell: Arc::default(),
                     schedules: Vec::new(),
                 },

@@ -13,7 +13,7 @@ use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::{Callback, FirstRing, NewJob, Source};
 use mapae::job::retry::Backoff;
 use mapae::job::timestamp::Timestamp;
-use mapae::keeper::tell::{LinePlan, NotTaken, TellPlan};
+use mapae::keeper::tell::{LinePlan, NotTaken, TellPlan, Then};
 use mapae::keeper::{self, KeeperPlan};
 use mapae::store::Postgres;
 use mapae::store::contract::{
@@ -241,12 +241,11 @@ fn line(courier: impl mapae::keeper::tell::Courier) -> LinePlan {
         concurrent: 4,
         patience: Duration::from_secs(30),
         backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(2) },
-        give_up: Duration::from_secs(3600),
     }
 }
 
 fn telling(courier: impl mapae::keeper::tell::Courier) -> TellPlan {
-    TellPlan { receivers: vec![(receiver("slow"), line(courier))], callbacks: None }
+    TellPlan { receivers: vec![(receiver("slow"), line(courier))], ..TellPlan::default() }
 }
 
 /// A keeper of this site that tells events.
@@ -287,7 +286,7 @@ async fn a_keeper_that_is_told_to_stop_waits_for_what_a_receiver_is_about_to_tak
     tokio::task::yield_now().await;
     may.notify_one();
     stopped.await.unwrap();
-    assert_eq!(memory.queues(9).await.unwrap(), [], "it was taken, and is not told again");
+    assert_eq!(memory.queues(None, 9).await.unwrap(), [], "it was taken, and is not told again");
     site.close().await;
 }
 
@@ -320,10 +319,92 @@ async fn hosts_of_callbacks_that_never_answer_keep_no_configured_receiver_from_i
     let plan = TellPlan {
         receivers: vec![(receiver("zulu"), line(Courier(Some(took.clone()))))],
         callbacks: Some(line(Courier(None))),
+        ..TellPlan::default()
     };
     site.keep_and_tell(plan);
     // After thirty seconds those hosts are given up.
     tokio::time::timeout(Duration::from_secs(20), took.notified()).await.expect("it is told");
+    site.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_before_a_receiver_that_is_gone_is_given_up_and_never_soon_after_a_start() {
+    let (memory, mut site) = in_memory();
+    site.submit("a", Value::Null, |_| {}).await;
+    // Before one that nobody knows any more, and longer than an event is offered: nothing ran meanwhile.
+    memory.spread(&[receiver("gone")], 9).await.unwrap();
+    memory.advance(Duration::from_secs(10 * 24 * 3600));
+    site.keep();
+    let dead = async || memory.queues(None, 9).await.unwrap()[0].dead;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert_eq!(dead().await, 0, "whoever tells it may have just been started, too");
+    tokio::time::sleep(Duration::from_secs(1900)).await;
+    assert_eq!(dead().await, 1);
+    site.close().await;
+}
+
+#[derive(Clone, Default)]
+struct Asked(Arc<ByOwner>);
+
+/// Behaves as the owner whose callback it is: `many` never answers, `bad` takes nothing. Counts how often each is asked.
+struct ByOwner {
+    many: tokio::sync::Semaphore,
+    bad: tokio::sync::Semaphore,
+    few: Notify,
+}
+
+impl Default for ByOwner {
+    fn default() -> Self {
+        let none = || tokio::sync::Semaphore::new(0);
+        Self { many: none(), bad: none(), few: Notify::new() }
+    }
+}
+
+#[async_trait]
+impl mapae::keeper::tell::Courier for Asked {
+    async fn take(&self, delivery: &Delivery) -> Result<(), NotTaken> {
+        match delivery.event.owner.as_str() {
+            "many" => {
+                self.0.many.add_permits(1);
+                std::future::pending().await
+            }
+            "bad" => {
+                self.0.bad.add_permits(1);
+                Err(NotTaken { code: "receiver-answered-500".into(), then: Then::Again })
+            }
+            _ => {
+                self.0.few.notify_one();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Time is counted and not waited for.
+#[tokio::test(start_paused = true)]
+async fn no_owners_callbacks_wait_for_anothers_broken_endpoint_or_for_its_many() {
+    let (_, mut site) = in_memory();
+    let called = |owner: &str, url: String| {
+        let callback = Some(Callback { url, events: vec![EventKind::Accepted] });
+        let job = NewJob::new(Owner::new(owner).unwrap(), Kind::new("k").unwrap(), Value::Null);
+        NewJob { callback, ..job }
+    };
+    let shared = || "https://hub.example/hook".to_owned();
+    for host in 0..200 {
+        site.accept.accept(called("many", format!("https://h{host}.example/"))).await.unwrap();
+    }
+    for _ in 0..10 {
+        site.accept.accept(called("bad", shared())).await.unwrap();
+    }
+    let by_owner = Asked::default();
+    let plan = TellPlan { callbacks: Some(line(by_owner.clone())), ..TellPlan::default() };
+    site.keep_and_tell(plan);
+    // All the places that one may have, and as many failures as open a breaker.
+    let _many = by_owner.0.many.acquire_many(32).await.unwrap();
+    let _bad = by_owner.0.bad.acquire_many(5).await.unwrap();
+    site.accept.accept(called("few", shared())).await.unwrap();
+    // Those that never answer are given up after thirty seconds, and a breaker rests for five.
+    tokio::time::timeout(Duration::from_secs(2), by_owner.0.few.notified()).await.expect("it is told");
     site.close().await;
 }
 

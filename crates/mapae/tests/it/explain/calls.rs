@@ -254,7 +254,9 @@ async fn tells(store: &dyn Store) {
     for _ in 0..3 {
         store.spread(&to, 10).await.unwrap();
     }
-    assert!(store.lines("", 10).await.unwrap().len() >= 2);
+    assert_eq!(store.due(&["a".into(), "b".into()]).await.unwrap().len(), 2);
+    store.callers("", 10).await.unwrap();
+    store.calls(&[(owner().into(), String::new())], 10).await.unwrap();
     let taken = store.take("a", 5, LONG).await.unwrap();
     let (code, mut answers) = ("receiver-silent".to_owned(), Vec::new());
     for (delivery, answer) in taken.iter().zip([
@@ -276,5 +278,9 @@ async fn tells(store: &dyn Store) {
     assert_eq!(store.resend(&Scope::All, &[answers[2].id]).await.unwrap().len(), 1);
     assert_eq!(store.forgo(&Scope::All, &[answers[3].id]).await.unwrap().len(), 1);
     store.replay("c", &[(called, 1)]).await.unwrap();
-    store.queues(1_000).await.unwrap();
+    assert_eq!(store.give_up(Duration::ZERO, 1).await.unwrap(), 1);
+    store.crowd("b", 1, 1).await.unwrap();
+    store.queues(None, 1_000).await.unwrap();
+    store.queues(Some(&["a".into()]), 1_000).await.unwrap();
+    store.rename("a", "d", 10).await.unwrap();
 }

@@ -30,7 +30,7 @@ const KINDS: [&str; 2] = ["analyze", "notify"];
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// What walks have to meet between them: a walk that never comes by a situation proves nothing of it.
-const SIGHTS: [&str; 34] = [
+const SIGHTS: [&str; 35] = [
     "accept again",
     "accept refused",
     "beat lost",
@@ -51,6 +51,7 @@ const SIGHTS: [&str; 34] = [
     "control not found",
     "expire",
     "fenced out",
+    "given up",
     "lend",
     "prune",
     "put off",
@@ -473,6 +474,10 @@ impl Walk<'_> {
     async fn tell(&mut self) {
         if self.dice.chance(2) {
             self.expect_spread().await;
+        }
+        if self.dice.chance(4) {
+            let age = self.dice.days(1, 3);
+            self.expect_give_up(age).await;
         }
         let (max, hold) = (1 + self.dice.index(4), self.dice.days(1, 2));
         self.expect_take(max, hold).await;

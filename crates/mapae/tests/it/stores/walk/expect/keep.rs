@@ -185,7 +185,7 @@ impl Walk<'_> {
                 buried += usize::from(known.life.delete_asked);
             }
         }
-        self.standing.retain(|one| one.since + retention.failed > now);
+        self.standing.retain(|one| one.dead_at.is_none_or(|at| at + retention.failed > now));
         assert_eq!(pruned.buried + pruned.expired, count);
         assert!(pruned.buried <= buried);
         if count > 0 {

@@ -15,11 +15,11 @@ const NAME: &str = "everything";
 pub(in crate::stores::walk) struct Standing {
     job: usize,
     sequence: u64,
-    pub(super) since: Timestamp,
+    since: Timestamp,
     due: Timestamp,
     tries: u32,
     token: Option<Uuid>,
-    dead: bool,
+    pub(super) dead_at: Option<Timestamp>,
 }
 
 impl Walk<'_> {
@@ -40,7 +40,7 @@ impl Walk<'_> {
                 due: now,
                 tries: 0,
                 token: None,
-                dead: false,
+                dead_at: None,
             }));
         }
         assert_eq!(spread as u64, expected);
@@ -50,7 +50,7 @@ impl Walk<'_> {
     pub(in crate::stores::walk) async fn expect_take(&mut self, max: usize, hold: Duration) {
         let now = self.now();
         let mut lowest = BTreeMap::<usize, usize>::new();
-        for (place, one) in self.standing.iter().enumerate().filter(|(_, one)| !one.dead) {
+        for (place, one) in self.standing.iter().enumerate().filter(|(_, one)| one.dead_at.is_none()) {
             let known = lowest.entry(one.job).or_insert(place);
             if one.sequence < self.standing[*known].sequence {
                 *known = place;
@@ -97,17 +97,34 @@ impl Walk<'_> {
             }
             Answer::Dead { .. } => {
                 self.met.insert("told in vain");
-                one.dead = true;
+                one.dead_at = Some(now);
             }
             Answer::Later { wait, .. } => {
                 self.met.insert("put off");
                 one.due = now + wait;
                 let sequence = one.sequence;
                 let after = |other: &&mut Standing| other.job == job && other.sequence > sequence;
-                for other in self.standing.iter_mut().filter(after).filter(|other| !other.dead) {
+                for other in self.standing.iter_mut().filter(after).filter(|other| other.dead_at.is_none()) {
                     other.due = other.due.max(now + wait);
                 }
             }
+        }
+    }
+
+    /// What has stood too long, but for what is being told.
+    pub(in crate::stores::walk) async fn expect_give_up(&mut self, age: Duration) {
+        let given_up = self.store.give_up(age, 1000).await.unwrap();
+        self.log.push(format!("give up {age:?} => {given_up}"));
+        let (now, mut expected) = (self.now(), 0);
+        for one in self.standing.iter_mut().filter(|one| one.dead_at.is_none() && one.since + age <= now) {
+            if one.token.is_none() || one.due <= now {
+                (one.token, one.dead_at) = (None, Some(now));
+                expected += 1;
+            }
+        }
+        assert_eq!(given_up, expected);
+        if expected > 0 {
+            self.met.insert("given up");
         }
     }
 
