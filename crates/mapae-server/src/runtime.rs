@@ -19,7 +19,7 @@ use mapae::keeper::webhook::{To, Webhook};
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::outgoing::NoClient;
-use mapae::store::contract::{Store, StoreError};
+use mapae::store::contract::{DESCRIBED_EVERY, Described, Store, StoreError};
 use mapae::worker::slots::Slots;
 use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
 use mapae_ai::pack::PackError;
@@ -230,16 +230,34 @@ impl Runtime {
         &self,
         config: &Config,
         told: impl Fn(&StoreError),
-    ) -> Result<(), StoreError> {
+    ) -> Result<Described, StoreError> {
         let mut wait = FIRST;
         loop {
             match self.store.describe(&config.kind_plans()).await {
-                Ok(()) => return Ok(()),
+                Ok(described) => return Ok(described),
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => told(&error),
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST);
+        }
+    }
+
+    /// Says from time to time with which kinds this process runs, and tells when processes run with others. `first` is
+    /// what came of it the first time.
+    pub async fn keep_described(&self, config: &Config, first: Described) {
+        let (kinds, mut last) = (config.kind_plans(), Described { in_force: true, others: 0 });
+        let mut now = first;
+        loop {
+            if now != last {
+                tell_described(now);
+                last = now;
+            }
+            tokio::time::sleep(DESCRIBED_EVERY).await;
+            match self.store.describe(&kinds).await {
+                Ok(described) => now = described,
+                Err(error) => tracing::debug!(code = error.code(), "the kinds could not be told; trying on"),
+            }
         }
     }
 
@@ -283,6 +301,20 @@ impl Runtime {
         let handle = worker::start(self.parts(), handlers, plan, stop).await?;
         let _ = self.slots.set(handle.slots().clone());
         Ok(handle)
+    }
+}
+
+fn tell_described(Described { in_force, others }: Described) {
+    match (in_force, others) {
+        (true, 0) => tracing::info!("every process runs with this configuration of kinds"),
+        (true, others) => tracing::warn!(
+            others,
+            "processes run with other configurations of kinds; this one is the newest and in force"
+        ),
+        (false, others) => tracing::warn!(
+            others,
+            "another configuration of kinds is newer and in force: what is written back, and what `mapae.submit` makes, is as that one says"
+        ),
     }
 }
 

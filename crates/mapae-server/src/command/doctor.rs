@@ -8,7 +8,7 @@ use clap::Args;
 use mapae::blob::Blobs;
 use mapae::broker::contract::BrokerError;
 use mapae::broker::{self, BrokerPlan};
-use mapae::store::contract::{Queue, Store};
+use mapae::store::contract::{Configuration, Queue, Store};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -231,11 +231,38 @@ async fn database_findings(config: &Config, store: &dyn Store) -> Vec<Value> {
         Ok(_) => ok("dead letters", "none".into()),
         Err(error) => failed("dead letters", error.into()),
     });
+    match store.configurations().await {
+        Ok(known) => findings.extend(configurations(&known)),
+        Err(error) => findings.push(failed("configurations", error.into())),
+    }
     findings.push(match store.queues(None, RECEIVERS_MAX).await {
         Ok(queues) => told(config, &queues),
         Err(error) => failed("events", error.into()),
     });
     findings
+}
+
+/// Which kinds the database goes by, where processes say so.
+fn configurations(known: &[Configuration]) -> Option<Value> {
+    let in_force = known.iter().find(|one| one.in_force);
+    Some(match (known, in_force) {
+        ([], _) => return None,
+        ([_], Some(one)) => ok("configurations", format!("every process has the one in force, {}", one.mark)),
+        (_, Some(one)) => {
+            let found = format!(
+                "processes have {} of them; in force is {}, since {}",
+                known.len(),
+                one.mark,
+                one.first_at
+            );
+            let help = "give every process the same [kind] and [handler] tables; the newest is in force";
+            finding("configurations", "warning", found, help)
+        }
+        (_, None) => {
+            let found = "the kinds of no process that runs are in force".to_owned();
+            finding("configurations", "warning", found, "it passes within two minutes")
+        }
+    })
 }
 
 /// What stands before receivers. Callbacks' hosts are their owners', and are not named.

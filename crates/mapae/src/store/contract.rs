@@ -44,7 +44,7 @@ pub use self::label::{
     Example, ExampleId, LABELS_MAX, LabelSet, Labels, SET_BYTES_MAX, SET_EXAMPLES_MAX, SETS_MAX,
     TEXT_CHARS_MAX, TeachError,
 };
-pub use self::record::{KindPlan, Records};
+pub use self::record::{Configuration, DESCRIBED_EVERY, Described, KindPlan, Records};
 pub use self::remote::{Awaited, Puller, Remote};
 pub use self::run::{
     Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,

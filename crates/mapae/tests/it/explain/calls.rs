@@ -119,6 +119,7 @@ pub(crate) async fn everything(store: &dyn Store) {
         writes: Default::default(),
     };
     store.describe(&[known]).await.unwrap();
+    store.configurations().await.unwrap();
     let key = NewKey { id: "k".into(), hash: [0; 32], owner: None, scopes: vec![], lifetime: None };
     store.add_key(key).await.unwrap();
     store.key(&[0; 32]).await.unwrap().unwrap();
