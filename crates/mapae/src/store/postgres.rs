@@ -69,6 +69,11 @@ const VIEW_CONNECTIONS: u32 = 4;
 /// one for long; whoever shares a batch with that row must not wait as long.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
+/// How long a statement of the user's may wait for a record when a job is settled: first, where others wait for the
+/// place, and then among those that found theirs locked.
+const RECORD_WAIT: Duration = Duration::from_millis(100);
+const RECORD_WAIT_AGAIN: Duration = Duration::from_secs(1);
+
 /// How long to wait for a connection before the store counts as unavailable.
 const ACQUIRE: Duration = Duration::from_secs(3);
 
@@ -127,8 +132,10 @@ pub struct Postgres {
     /// one, and what comes after a job is written beside it.
     singles: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     settles: Arc<Batcher<Settlement, Result<State, SettleError>>>,
-    /// Apart, because a statement of the user's runs with each, and may wait.
+    /// Apart, because a statement of the user's runs with each, and may wait; for a moment only.
     written: Arc<Batcher<Settlement, Result<State, SettleError>>>,
+    /// Apart again: those whose record was locked when they were settled.
+    patient: Arc<Batcher<Settlement, Result<State, SettleError>>>,
     /// Whether some kind has such a statement, as far as this process was told.
     writing: Arc<AtomicBool>,
     listener: Arc<tokio::sync::Mutex<Option<PgListener>>>,
@@ -158,7 +165,7 @@ impl Postgres {
         };
         let (pool, views) = (connect(CONNECTIONS), connect(VIEW_CONNECTIONS));
         let (accepting, keyed, settling) = (pool.clone(), pool.clone(), pool.clone());
-        let (sole, writing) = (pool.clone(), pool.clone());
+        let (sole, writing, patient) = (pool.clone(), pool.clone(), pool.clone());
         Ok(Self {
             accepts: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = accepting.clone();
@@ -186,7 +193,11 @@ impl Postgres {
             })),
             written: Arc::new(Batcher::spawn(4, 1, move |batch| {
                 let pool = writing.clone();
-                Box::pin(async move { settle::settle(&pool, &batch, outbox).await })
+                Box::pin(async move { settle::settle_within(&pool, &batch, outbox, RECORD_WAIT).await })
+            })),
+            patient: Arc::new(Batcher::spawn(2, 1, move |batch| {
+                let pool = patient.clone();
+                Box::pin(async move { settle::settle_within(&pool, &batch, outbox, RECORD_WAIT_AGAIN).await })
             })),
             writing: Arc::default(),
             listener: Arc::default(),
