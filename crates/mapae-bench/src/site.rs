@@ -15,6 +15,7 @@ use mapae::job::limit::Limits;
 use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::NewJob;
 use mapae::job::resource::Amounts;
+use mapae::keeper::tell::TellPlan;
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::store;
@@ -78,8 +79,7 @@ impl Site {
             window,
             rescan_after: RESCAN,
             retention: Retention::default(),
-            sink: None,
-            tell: None,
+            tell: TellPlan::default(),
             bell: Arc::default(),
             schedules: Vec::new(),
         };

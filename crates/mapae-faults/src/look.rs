@@ -131,9 +131,10 @@ impl Database {
         }))))
     }
 
-    /// Events that nobody has taken yet.
-    pub(crate) async fn unsent(&self) -> Outcome<i64> {
-        let sql = "select cast(count(*) as bigint) as n from {}events where not sent";
+    /// Events that have not been taken yet.
+    pub(crate) async fn untold(&self) -> Outcome<i64> {
+        let sql = "select (select cast(count(*) as bigint) from {}events where not sent)
+                        + (select cast(count(*) as bigint) from {}deliveries) as n";
         let counts = rows!(self, sql, row => row.try_get::<i64, _>("n"));
         Ok(counts.first().copied().unwrap_or_default())
     }

@@ -122,7 +122,7 @@ async fn stage(site: &Site, cell: Cell) -> Outcome<()> {
     let mut other = site.subject("b", None)?;
     second_run(site, cell, &hit, before).await?;
     site.ended().await?;
-    if !until(PATIENCE, async || matches!(site.database.unsent().await, Ok(0))).await {
+    if !until(PATIENCE, async || matches!(site.database.untold().await, Ok(0))).await {
         return Err(Trouble::broken("not every event was taken in time"));
     }
     for process in [&mut hit, &mut other] {

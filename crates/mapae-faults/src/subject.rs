@@ -12,12 +12,12 @@ use mapae::accept::Window;
 use mapae::blob::Blobs;
 use mapae::broker::{self, BrokerPlan};
 use mapae::handler::{Context, Handlers};
-use mapae::job::event::Event;
 use mapae::job::lease::Timing;
 use mapae::job::name::Kind;
-use mapae::job::retry::{Failure, RetryPolicy};
-use mapae::keeper::{self, EventSink, KeeperPlan};
-use mapae::store::contract::Retention;
+use mapae::job::retry::{Backoff, Failure, RetryPolicy};
+use mapae::keeper::tell::{Courier, LinePlan, NotTaken, TellPlan, Then};
+use mapae::keeper::{self, KeeperPlan};
+use mapae::store::contract::{Delivery, Receiver, Retention};
 use mapae::worker::{self, Parts, WorkerPlan};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -40,13 +40,12 @@ pub(crate) async fn run(words: &[String]) -> Result<(), Broken> {
     let broker = broker::open(&BrokerPlan { url: "embedded:".into(), database_url: url.clone() })?;
     let blobs = Blobs::open(&format!("file:{files}"))?;
     let parts = Parts { store, broker, blobs, metrics: Arc::default() };
-    let sink = Taken { file: Mutex::new(File::options().create(true).append(true).open(taken)?) };
+    let courier = Taken { file: Mutex::new(File::options().create(true).append(true).open(taken)?) };
     let plan = KeeperPlan {
         window: Arc::new(Window::new(1_000, parts.broker.caps().source)),
         rescan_after: Duration::from_secs(2),
         retention: Retention::default(),
-        sink: Some(Arc::new(sink)),
-        tell: None,
+        tell: TellPlan { receivers: vec![(everything(), line(courier))], ..TellPlan::default() },
         bell: Arc::default(),
         schedules: Vec::new(),
     };
@@ -110,11 +109,26 @@ struct Taken {
 }
 
 #[async_trait]
-impl EventSink for Taken {
-    async fn send(&self, event: &Event) -> Result<(), Broken> {
-        let line = format!("{} {}\n", event.job, event.sequence);
-        self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes())?;
-        Ok(())
+impl Courier for Taken {
+    async fn take(&self, delivery: &Delivery) -> Result<(), NotTaken> {
+        let line = format!("{} {}\n", delivery.event.job, delivery.event.sequence);
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let again = |_| NotTaken { code: "file".into(), then: Then::Again };
+        file.write_all(line.as_bytes()).map_err(again)
+    }
+}
+
+fn everything() -> Receiver {
+    Receiver { name: "file".into(), events: Vec::new(), kinds: Vec::new() }
+}
+
+/// Patient for no longer than a lease: what a process that was hit had taken is told again soon.
+fn line(courier: impl Courier) -> LinePlan {
+    LinePlan {
+        courier: Arc::new(courier),
+        concurrent: 4,
+        patience: Duration::from_secs(1),
+        backoff: Backoff { first: Duration::from_millis(50), max: Duration::from_secs(1) },
     }
 }
 

@@ -196,11 +196,15 @@ pub struct Events {
     pub timeout: Duration,
     pub backoff: Backoff,
     pub give_up: Duration,
+    /// Most events that stand before one receiver.
+    pub backlog: usize,
 }
 
 #[derive(Clone, Debug)]
 pub struct ReceiverSettings {
     pub to: Receiver,
+    /// What it was called while its name came from the whole address.
+    pub former: Option<String>,
     pub url: Address,
     pub secrets: Option<Secrets>,
     pub concurrent: usize,

@@ -49,7 +49,7 @@ pub struct OnBody {
 #[schema(as = Next)]
 pub struct NextBody {
     pub kind: String,
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     pub params: Option<Value>,
     /// 1 (first) to 9 (last).
     pub priority: Option<u8>,

@@ -85,7 +85,11 @@ async fn work(
         warn!(code = error.code(), "the kinds cannot be made known yet; trying again");
     });
     let Some(described) = stop.run_until_cancelled(describing).await else { return Ok(()) };
-    described?;
+    let described = described?;
+    let keeping = tokio::spawn({
+        let (runtime, config, stop) = (runtime.clone(), config.clone(), stop.clone());
+        async move { stop.run_until_cancelled(runtime.keep_described(&config, described)).await }
+    });
     api.open(runtime.clone());
     let keeper = runtime.start_keeper(config).map_err(WorkerError::from)?;
     let worked = match roles.worker {
@@ -99,6 +103,7 @@ async fn work(
         }
     };
     keeper.stop().await;
+    keeping.abort();
     runtime.store.close().await;
     worked
 }

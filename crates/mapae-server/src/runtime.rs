@@ -19,7 +19,7 @@ use mapae::keeper::webhook::{To, Webhook};
 use mapae::keeper::{self, KeeperHandle, KeeperPlan};
 use mapae::metrics::Metrics;
 use mapae::outgoing::NoClient;
-use mapae::store::contract::{Store, StoreError};
+use mapae::store::contract::{DESCRIBED_EVERY, Described, Store, StoreError};
 use mapae::worker::slots::Slots;
 use mapae::worker::{self, Parts, StartError, WorkerHandle, WorkerPlan};
 use mapae_ai::pack::PackError;
@@ -230,11 +230,11 @@ impl Runtime {
         &self,
         config: &Config,
         told: impl Fn(&StoreError),
-    ) -> Result<(), StoreError> {
+    ) -> Result<Described, StoreError> {
         let mut wait = FIRST;
         loop {
             match self.store.describe(&config.kind_plans()).await {
-                Ok(()) => return Ok(()),
+                Ok(described) => return Ok(described),
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => told(&error),
             }
@@ -243,12 +243,29 @@ impl Runtime {
         }
     }
 
+    /// Says from time to time with which kinds this process runs, and tells when processes run with others. `first` is
+    /// what came of it the first time.
+    pub async fn keep_described(&self, config: &Config, first: Described) {
+        let (kinds, mut last) = (config.kind_plans(), Described { in_force: true, others: 0 });
+        let mut now = first;
+        loop {
+            if now != last {
+                tell_described(now);
+                last = now;
+            }
+            tokio::time::sleep(DESCRIBED_EVERY).await;
+            match self.store.describe(&kinds).await {
+                Ok(described) => now = described,
+                Err(error) => tracing::debug!(code = error.code(), "the kinds could not be told; trying on"),
+            }
+        }
+    }
+
     pub fn start_keeper(&self, config: &Config) -> Result<KeeperHandle, NoClient> {
         let plan = KeeperPlan {
             window: self.window.clone(),
             rescan_after: config.rescan_after,
             retention: config.retention.clone(),
-            sink: None,
             tell: tell(config)?,
             bell: self.bell.clone(),
             schedules: config.schedules.clone(),
@@ -284,6 +301,20 @@ impl Runtime {
         let handle = worker::start(self.parts(), handlers, plan, stop).await?;
         let _ = self.slots.set(handle.slots().clone());
         Ok(handle)
+    }
+}
+
+fn tell_described(Described { in_force, others }: Described) {
+    match (in_force, others) {
+        (true, 0) => tracing::info!("every process runs with this configuration of kinds"),
+        (true, others) => tracing::warn!(
+            others,
+            "processes run with other configurations of kinds; this one is the newest and in force"
+        ),
+        (false, others) => tracing::warn!(
+            others,
+            "another configuration of kinds is newer and in force: what is written back, and what `mapae.submit` makes, is as that one says"
+        ),
     }
 }
 
@@ -348,30 +379,30 @@ fn capacity(config: &Config) -> Amounts {
 }
 
 /// Whom this process tells of events.
-fn tell(config: &Config) -> Result<Option<TellPlan>, NoClient> {
+fn tell(config: &Config) -> Result<TellPlan, NoClient> {
     let events = &config.events;
-    if !events.any() {
-        return Ok(None);
-    }
     let base = config.http.url.as_deref().unwrap_or_default();
     let line = |to: To, destinations, secrets, concurrent| -> Result<LinePlan, NoClient> {
         let courier = match stream(&to, base) {
             Some(stream) => stream,
             None => Arc::new(Webhook::new(to, destinations, events.timeout, secrets, base)?),
         };
-        Ok(LinePlan { courier, concurrent, backoff: events.backoff, give_up: events.give_up })
+        let patience = events.timeout;
+        Ok(LinePlan { courier, concurrent, patience, backoff: events.backoff })
     };
-    let mut plan = TellPlan::default();
+    let mut plan = TellPlan { give_up: events.give_up, most: events.backlog, ..TellPlan::default() };
     for receiver in &events.receivers {
         let to = To::Receiver(receiver.url.reveal().to_owned());
         let line = line(to, config.operators(), receiver.secrets.clone(), receiver.concurrent)?;
         plan.receivers.push((receiver.to.clone(), line));
+        let renamed = receiver.former.iter().map(|former| (former.clone(), receiver.to.name.clone()));
+        plan.renamed.extend(renamed);
     }
     if events.callbacks.is_some() {
         let secrets = events.callbacks.clone();
         plan.callbacks = Some(line(To::Callbacks, config.strangers(), secrets, CALLBACKS_CONCURRENT)?);
     }
-    Ok(Some(plan))
+    Ok(plan)
 }
 
 /// `None` where it is no stream, and so called.

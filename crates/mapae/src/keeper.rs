@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use futures_util::StreamExt;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -30,7 +29,6 @@ use crate::accept::{UNCONFIRMED, Window};
 use crate::broker::contract::{Pointer, Published, Source};
 use crate::fault::{self, Mutant, Point};
 use crate::job::State;
-use crate::job::event::Event;
 use crate::job::name::{JobId, Lane};
 use crate::job::schedule::Plan;
 use crate::store::contract::{ControlError, Reaped, Retention, RingPlan, Scope, StoreError};
@@ -42,6 +40,7 @@ mod schedule;
 #[cfg(feature = "streams")]
 pub mod stream;
 pub mod tell;
+mod turns;
 #[cfg(feature = "http")]
 pub mod webhook;
 
@@ -73,22 +72,12 @@ const WITHDRAWALS_MAX: usize = 5;
 /// Pause after a duty that failed.
 const TROUBLE: Duration = Duration::from_secs(1);
 
-/// The longest a receiver may take for an event.
-const SEND_PATIENCE: Duration = Duration::from_secs(10);
-
 /// How long a keeper that stops waits for what is under way: a store of files that does not answer is no reason
 /// to be killed.
 const STOPPING: Duration = Duration::from_secs(5);
 
 /// Most rows a pass touches.
 const BATCH: usize = 1_000;
-
-/// One that takes every event within this process, one after the other, where a [`TellPlan`] would be too much. Its own retries are the keeper's: an event that was not taken is offered again.
-#[async_trait]
-pub trait EventSink: Send + Sync + 'static {
-    /// Taken, durably. An error offers the event, and all later ones of its job, again.
-    async fn send(&self, event: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
-}
 
 /// How a keeper keeps.
 #[derive(Clone)]
@@ -98,9 +87,8 @@ pub struct KeeperPlan {
     /// pointers wait in the broker for long.
     pub rescan_after: Duration,
     pub retention: Retention,
-    pub sink: Option<Arc<dyn EventSink>>,
-    /// Whom else to tell of events; a `sink` beside it is not asked.
-    pub tell: Option<TellPlan>,
+    /// Whom to tell of events.
+    pub tell: TellPlan,
     /// Rung where jobs may have become due just now: they are looked for at once.
     pub bell: Arc<Notify>,
     /// The schedules this keeper keeps. Any number of keepers may have the same.
@@ -128,7 +116,7 @@ impl KeeperHandle {
 
 pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
     let stop = CancellationToken::new();
-    let teller = plan.tell.clone().map(|tell| Teller::new(parts.clone(), tell, stop.clone()));
+    let teller = Teller::new(parts.clone(), plan.tell.clone(), stop.clone());
     let keeper = Arc::new(Keeper::new(parts, plan, teller));
     let heard = tokio::spawn(hear(keeper.clone(), stop.clone()));
     let scheduled = (!keeper.plan.schedules.is_empty()).then_some(Duty::Schedules);
@@ -143,7 +131,7 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
 
 struct Keeper {
     parts: Parts,
-    teller: Option<Teller>,
+    teller: Teller,
     plan: KeeperPlan,
     swept_at: Mutex<Instant>,
     /// When a pass last had something due to ring.
@@ -183,7 +171,7 @@ async fn hear(keeper: Arc<Keeper>, stop: CancellationToken) {
 async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
     let mut troubled = false;
     while !stop.is_cancelled() {
-        // A task of its own: a panic, of an event sink for one, is a failed pass like any other.
+        // A task of its own: a panic is a failed pass like any other.
         let pass = tokio::spawn({
             let keeper = keeper.clone();
             async move { keeper.pass(duty).await }
@@ -212,6 +200,9 @@ async fn keep(keeper: Arc<Keeper>, duty: Duty, stop: CancellationToken) {
             () = stop.cancelled() => {}
         }
     }
+    if matches!(duty, Duty::Events) {
+        keeper.teller.ended().await;
+    }
 }
 
 /// When to ring again after a pass that rang so many: when half of a window has been used up at the pace of late,
@@ -225,7 +216,7 @@ fn next_ring(rung: usize, since: Duration, window: usize) -> Duration {
 }
 
 impl Keeper {
-    fn new(parts: Parts, plan: KeeperPlan, teller: Option<Teller>) -> Self {
+    fn new(parts: Parts, plan: KeeperPlan, teller: Teller) -> Self {
         Self {
             parts,
             teller,
@@ -244,10 +235,7 @@ impl Keeper {
         match duty {
             Duty::Bell => self.bell().await,
             Duty::Leases => self.leases().await.map(|()| ROUND),
-            Duty::Events => match &self.teller {
-                Some(teller) => teller.pass().await,
-                None => self.send().await.map(|()| ROUND),
-            },
+            Duty::Events => self.teller.pass().await,
             Duty::Files => self.files().await,
             Duty::Schedules => self.schedules().await,
         }
@@ -416,32 +404,6 @@ impl Keeper {
             self.parts.store.rung(&accepted, self.plan.rescan_after).await?;
         }
         Ok(rung.len())
-    }
-
-    /// T12: at least once, in order for each job.
-    async fn send(&self) -> Result<(), StoreError> {
-        let Some(sink) = &self.plan.sink else { return Ok(()) };
-        let events = self.parts.store.unsent(BATCH).await?;
-        let mut sent = Vec::with_capacity(events.len());
-        for event in &events {
-            fault::at(Point::EventOffered);
-            match tokio::time::timeout(SEND_PATIENCE, sink.send(event)).await {
-                Ok(Ok(())) => {
-                    fault::at(Point::EventTaken);
-                    sent.push((event.job, event.sequence));
-                }
-                // What one event meets the next would meet, too: the rest waits for the next pass.
-                Ok(Err(_)) | Err(_) => {
-                    warn!(job_id = %event.job, sequence = event.sequence, "an event was not taken; it is offered again");
-                    break;
-                }
-            }
-        }
-        self.parts.store.sent(&sent).await?;
-        if !sent.is_empty() {
-            fault::at(Point::EventMarked);
-        }
-        Ok(())
     }
 
     async fn schedules(&self) -> Result<Duration, StoreError> {

@@ -29,7 +29,7 @@ const COUNTED_MAX: usize = 10_000;
 #[schema(as = Undelivered)]
 pub(super) struct UndeliveredBody {
     id: String,
-    /// A receiver of the configuration, or the host of a callback.
+    /// A receiver of the configuration, or the owner and the host of a callback.
     receiver: String,
     job: String,
     sequence: u64,
@@ -260,7 +260,7 @@ fn configured<'a>(api: &'a Api, name: &str) -> Option<&'a Receiver> {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Receiver)]
 pub(super) struct ReceiverBody {
-    /// Its name, or the host of callbacks.
+    /// Its name, or the owner and the host of callbacks.
     #[schema(example = "audit")]
     name: String,
     /// Whether the server that answers has it in its configuration. What stands before one that no process has is
@@ -286,7 +286,7 @@ pub(super) async fn receivers(
     State(api): State<Api>,
     caller: Caller<Admin>,
 ) -> Result<axum::Json<ReceiverList>, Problem> {
-    let queues = caller.runtime.store.queues(COUNTED_MAX).await?;
+    let queues = caller.runtime.store.queues(None, COUNTED_MAX).await?;
     let known = |name: &str| {
         configured(&api, name).is_some() || (name.contains('/') && api.config.events.callbacks.is_some())
     };

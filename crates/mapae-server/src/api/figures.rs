@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use mapae::broker::contract::{BrokerStats, Figure};
 use mapae::job::name::{Class, Kind, Lane};
-use mapae::store::contract::{GateRow, LaneStats, Stats, StoreError, WorkerRow};
+use mapae::store::contract::{GateRow, LaneStats, Queue, Stats, StoreError, WorkerRow};
 use serde::Serialize;
 use tokio::sync::Mutex;
 use utoipa::ToSchema;
@@ -25,6 +25,9 @@ const FRESH: Duration = Duration::from_secs(5);
 /// How long the broker may take to tell of all lanes, and of how many it is asked.
 const BROKER_PATIENCE: Duration = Duration::from_secs(2);
 const BROKER_LANES_MAX: usize = 200;
+
+/// Up to this what stands before a receiver is counted.
+const STANDING_MAX: usize = 10_000;
 
 /// Lanes of kinds that this server does not know, shown to keys of all owners.
 const LANES_SHOWN: usize = 200;
@@ -46,6 +49,8 @@ pub(super) struct Counted {
     pub broker: Vec<(Lane, BrokerStats)>,
     /// What holds over all workers, without single owners.
     pub gates: Vec<GateRow>,
+    /// What stands before the receivers of this configuration.
+    pub receivers: Vec<Queue>,
 }
 
 impl Counted {
@@ -86,7 +91,10 @@ async fn count(api: &Api, runtime: &Runtime) -> Result<Arc<Counted>, StoreError>
     let workers = runtime.store.workers().await?;
     let broker = broker_stats(api, runtime, &stats).await;
     let gates = runtime.store.gates(None).await?;
-    Ok(Arc::new(Counted { stats, workers, broker, gates }))
+    let names: Vec<String> =
+        api.config.events.receivers.iter().map(|receiver| receiver.to.name.clone()).collect();
+    let receivers = runtime.store.queues(Some(&names), STANDING_MAX).await?;
+    Ok(Arc::new(Counted { stats, workers, broker, gates, receivers }))
 }
 
 /// Of every lane or of none: a sum of some would be taken for that of all.

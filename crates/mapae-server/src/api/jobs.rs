@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 
 use super::Api;
 use super::auth::{Caller, JobsRead, JobsWrite, Retry};
-use super::extract::{Id, Query};
+use super::extract::{Id, Query, preferred_wait};
 use super::model::{FollowUpBody, JobBody, JobList, ProgressBody, TimelineEntry, stages, timeline};
 use super::problem::{self, Problem, ProblemBody};
 use crate::credential::hex;
@@ -170,7 +170,12 @@ fn next_link(address: &str, filter: &Filter, cursor: &str) -> String {
 
 /// One job with its stages, its history and why it waits.
 #[utoipa::path(
-    get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path)), security(("key" = ["jobs:read"])),
+    get, path = "/v1/jobs/{id}", tag = "jobs",
+    params(
+        ("id" = String, Path),
+        ("Prefer" = Option<String>, Header, description = "`wait=N`: answer once it has ended, or after N seconds; at most `http.wait`."),
+    ),
+    security(("key" = ["jobs:read"])),
     responses(
         (status = 200, body = JobBody, headers(("ETag" = String))),
         (status = 304, description = "It is as `If-None-Match` has it."),
@@ -178,13 +183,22 @@ fn next_link(address: &str, filter: &Filter, cursor: &str) -> String {
     ),
 )]
 pub(super) async fn show(
+    axum::extract::State(api): axum::extract::State<Api>,
     caller: Caller<JobsRead>,
     Id(id): Id,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
+    let wait = preferred_wait(&headers);
+    if let Some(wait) = wait {
+        wait_for_end(&api, &caller.runtime, &caller.scope(), id, wait.min(api.config.http.wait)).await?;
+    }
     let body = full(&caller.runtime, &caller.scope(), id).await?.ok_or(&problem::JOB_NOT_FOUND)?;
     let bytes = serde_json::to_vec(&body).expect("a job is JSON");
-    Ok(tagged(&headers, bytes, "application/json"))
+    let mut response = tagged(&headers, bytes, "application/json");
+    if wait.is_some() {
+        response.headers_mut().insert("preference-applied", HeaderValue::from_static("wait"));
+    }
+    Ok(response)
 }
 
 /// An answer with an `ETag` over its bytes, or 304 where the client has them.

@@ -250,6 +250,7 @@ fn read_token(text: &str) -> Option<Token> {
 /// What a holder tells. Which fields count depends on the call.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = LeaseReport)]
 pub(super) struct Report {
     /// The lease's, where it is not in the query or the header `Mapae-Token`.
     token: Option<String>,
@@ -261,11 +262,11 @@ pub(super) struct Report {
     done: Option<u64>,
     of: Option<u64>,
     /// `checkpoint`: what the stage gave, and how long it took.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     output: Option<Value>,
     seconds: Option<f64>,
     /// `complete`: what the job gave.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     result: Option<Value>,
     /// `fail`: a stable code of a-z, 0-9, '.', '_' and '-', and one sentence without content.
     code: Option<String>,

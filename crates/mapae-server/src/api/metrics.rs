@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use mapae::broker::contract::BrokerStats;
 use mapae::job::limit::Gate;
 use mapae::metrics::{BUCKETS, Times};
-use mapae::store::contract::{GateRow, LaneStats};
+use mapae::store::contract::{GateRow, LaneStats, Queue};
 use mapae::worker::slots::Slots;
 
 use super::Api;
@@ -28,7 +28,11 @@ const COUNTERS: &[(&str, &[&str], &str)] = &[
     ("mapae_deliveries_total", &["answer"], "Pointers and rows taken, by what the row said."),
     ("mapae_lease_lost_total", &["kind"], "Leases lost while the job ran."),
     ("mapae_taken_over_total", &[], "Pointers taken over from workers that stopped."),
-    ("mapae_events_told_total", &["outcome"], "Events offered to receivers: taken, put off, or given up."),
+    (
+        "mapae_events_told_total",
+        &["outcome"],
+        "Events offered to receivers: taken, put off, given up, or forgotten because too many were.",
+    ),
     ("mapae_reaped_total", &["kind"], "Leases ended because their worker was gone."),
     ("mapae_rescanned_total", &["path"], "Pointers handed out again."),
     ("mapae_published_total", &["path"], "Pointers handed out for the first time."),
@@ -149,7 +153,32 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
         let oldest = lane.oldest_ready.unwrap_or_default().as_secs_f64();
         page.line("mapae_lane_oldest_ready_seconds", &[("lane", name)], oldest);
     }
+    receivers(page, &counted.receivers);
     broker(api, page, &counted);
+}
+
+/// Whom the configuration names: what stands before them. Callbacks go to as many hosts as there are.
+fn receivers(page: &mut Page, receivers: &[Queue]) {
+    type Standing = (&'static str, &'static str, fn(&Queue) -> f64);
+    let figures: [Standing; 3] = [
+        ("mapae_events_waiting", "Events that stand before a receiver, counted up to 10,000.", |queue| {
+            queue.waiting as f64
+        }),
+        ("mapae_events_dead", "Events that a receiver did not take, counted up to 10,000.", |queue| {
+            queue.dead as f64
+        }),
+        (
+            "mapae_events_oldest_seconds",
+            "How long the oldest of those that stand there has waited.",
+            |queue| queue.oldest.unwrap_or_default().as_secs_f64(),
+        ),
+    ];
+    for (name, help, figure) in figures {
+        page.head(name, "gauge", help);
+        for queue in receivers {
+            page.line(name, &[("receiver", &queue.receiver)], figure(queue));
+        }
+    }
 }
 
 /// A figure of the broker: its name, what it says, and its value of one lane.

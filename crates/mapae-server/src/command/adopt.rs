@@ -56,7 +56,10 @@ impl Adopt {
             let told = json!({ "table": self.table, "jobs": made });
             output::one(global.output, &told, &[("TABLE", "table"), ("JOBS MADE", "jobs")], "jobs")?;
         } else {
-            output::print(&format!("{}\n{}", plan.apply, plan.backfill))?;
+            output::print(&format!(
+                "{}\n-- Again and again, with the key `last` of the answer before as $1, while it finds $2 rows.\n{}",
+                plan.apply, plan.backfill
+            ))?;
             say("Nothing was changed. `--apply` runs this.");
         }
         Ok(ExitCode::SUCCESS)
@@ -73,6 +76,11 @@ fn trouble(error: AdoptError) -> Trouble {
         AdoptError::NoCondition => {
             (Exit::Usage, "condition-invalid", "give one condition, without `;` and `$`")
         }
+        AdoptError::Busy => (
+            Exit::Unavailable,
+            "table-locked",
+            "run it again when no long transaction writes to the table; nothing was changed",
+        ),
         AdoptError::Refused(_) => (
             Exit::Usage,
             "adoption-refused",

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use mapae::blob::Blobs;
 use mapae::broker::contract::BrokerError;
 use mapae::broker::{self, BrokerPlan};
-use mapae::store::contract::Store;
+use mapae::store::contract::{Configuration, Queue, Store};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -22,6 +22,12 @@ use crate::trouble::{Exit, Trouble};
 
 /// A clock further off than this is told of. Nothing depends on it but what people read in logs.
 const CLOCK_OFF_MS: u64 = 2_000;
+
+/// A receiver that is behind by more is told of.
+const LATE: Duration = Duration::from_secs(600);
+
+/// Most lines that are looked at, and up to this what stands in each is counted.
+const RECEIVERS_MAX: usize = 1_000;
 
 #[derive(Args)]
 pub(crate) struct Doctor {
@@ -225,7 +231,72 @@ async fn database_findings(config: &Config, store: &dyn Store) -> Vec<Value> {
         Ok(_) => ok("dead letters", "none".into()),
         Err(error) => failed("dead letters", error.into()),
     });
+    match store.configurations().await {
+        Ok(known) => findings.extend(configurations(&known)),
+        Err(error) => findings.push(failed("configurations", error.into())),
+    }
+    findings.push(match store.queues(None, RECEIVERS_MAX).await {
+        Ok(queues) => told(config, &queues),
+        Err(error) => failed("events", error.into()),
+    });
     findings
+}
+
+/// Which kinds the database goes by, where processes say so.
+fn configurations(known: &[Configuration]) -> Option<Value> {
+    let in_force = known.iter().find(|one| one.in_force);
+    Some(match (known, in_force) {
+        ([], _) => return None,
+        ([_], Some(one)) => ok("configurations", format!("every process has the one in force, {}", one.mark)),
+        (_, Some(one)) => {
+            let found = format!(
+                "processes have {} of them; in force is {}, since {}",
+                known.len(),
+                one.mark,
+                one.first_at
+            );
+            let help = "give every process the same [kind] and [handler] tables; the newest is in force";
+            finding("configurations", "warning", found, help)
+        }
+        (_, None) => {
+            let found = "the kinds of no process that runs are in force".to_owned();
+            finding("configurations", "warning", found, "it passes within two minutes")
+        }
+    })
+}
+
+/// What stands before receivers. Callbacks' hosts are their owners', and are not named.
+fn told(config: &Config, queues: &[Queue]) -> Value {
+    let of_jobs = |queue: &&Queue| queue.receiver.contains('/');
+    let known = |queue: &&Queue| {
+        let configured = config.events.receivers.iter().any(|receiver| receiver.to.name == queue.receiver);
+        configured || (of_jobs(queue) && config.events.callbacks.is_some())
+    };
+    let names = |all: Vec<&Queue>| {
+        let calls = all.iter().filter(|queue| of_jobs(queue)).count();
+        let named = all.iter().filter(|queue| !of_jobs(queue)).map(|queue| queue.receiver.clone());
+        named.chain((calls > 0).then(|| format!("callbacks ({calls})"))).collect::<Vec<_>>().join(", ")
+    };
+    let of = |wanted: fn(&Queue) -> bool| {
+        queues.iter().filter(known).filter(|queue| wanted(queue)).collect::<Vec<_>>()
+    };
+    let unknown: Vec<&Queue> = queues.iter().filter(|queue| !known(queue) && queue.waiting > 0).collect();
+    if !unknown.is_empty() {
+        let found = format!("not told by this configuration, and something waits: {}", names(unknown));
+        let help = "give every process the same [events] and [receiver]; after events.give_up it is given up";
+        return finding("events", "warning", found, help);
+    }
+    let late = of(|queue| queue.oldest.is_some_and(|oldest| oldest > LATE));
+    if !late.is_empty() {
+        let found = format!("behind by more than {}: {}", show_duration(LATE), names(late));
+        return finding("events", "warning", found, "`mapae events receivers` says how much stands there");
+    }
+    let dead = of(|queue| queue.dead > 0);
+    if !dead.is_empty() {
+        let help = "look at `mapae events dead`, then `mapae events resend`";
+        return finding("events", "warning", format!("given up: {}", names(dead)), help);
+    }
+    ok("events", if config.events.any() { "told in time".into() } else { "nobody is told".into() })
 }
 
 async fn files(config: &Config, known: Option<Uuid>) -> Value {

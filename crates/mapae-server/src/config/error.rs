@@ -27,6 +27,14 @@ pub enum ConfigError {
     #[error("the file of {key} ({origin}) cannot be read: {why}")]
     SecretFile { key: String, origin: Origin, why: std::io::ErrorKind },
 
+    #[error(
+        "events.to names one place twice: what tells two addresses apart must be more than a user, a password or a query; give each a table [receiver.NAME]"
+    )]
+    SamePlace,
+
+    #[error("receiver.{name:?} has the name of an address in events.to; give it another")]
+    SameName { name: String },
+
     #[error("{0}")]
     Timing(#[from] UnsafeTiming),
 

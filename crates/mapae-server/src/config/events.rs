@@ -6,6 +6,7 @@ use mapae::store::contract::Receiver;
 use sha2::{Digest, Sha256};
 use toml::Value;
 
+use super::error::ConfigError;
 use super::resolve::{Reader, counted, is_http};
 use super::secret::Address;
 use super::{Events, Pattern, ReceiverSettings, key, value};
@@ -25,10 +26,29 @@ fn is_receiver(url: &str) -> bool {
     is_http(url)
 }
 
+/// The name of a receiver that has none: the same for the same place, and nobody's secret can be found from it.
+fn named_by(place: &str) -> String {
+    format!("to-{}", &hex(&Sha256::digest(place.as_bytes()))[..12])
+}
+
+/// An address without what may be changed while the receiver stays the same: user, password, query and fragment.
+fn place(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
 impl Reader<'_> {
     pub(super) fn events(&mut self) -> Events {
         let mut receivers = self.listed();
-        receivers.extend(self.named());
+        for named in self.named() {
+            if receivers.iter().any(|listed| listed.to.name == named.to.name) {
+                self.errors.push(ConfigError::SameName { name: named.to.name.clone() });
+            }
+            receivers.push(named);
+        }
         Events {
             receivers,
             callbacks: self.secrets(key::parse("callback.secret")),
@@ -37,6 +57,7 @@ impl Reader<'_> {
             }),
             backoff: self.read("events.backoff", value::backoff),
             give_up: self.duration("events.give_up"),
+            backlog: self.read("events.backlog", |value| counted(value, 1_000, 100_000_000)),
         }
     }
 
@@ -56,17 +77,23 @@ impl Reader<'_> {
             self.bad(&path, None);
             return Vec::new();
         }
-        let receiver = |url: String| ReceiverSettings {
-            to: Receiver {
-                name: format!("to-{}", &hex(&Sha256::digest(url.as_bytes()))[..12]),
-                events: Vec::new(),
-                kinds: Vec::new(),
-            },
-            url: Address::new(url),
-            secrets: secrets.clone(),
-            concurrent: CONCURRENT,
-        };
-        urls.into_iter().map(receiver).collect()
+        let mut receivers: Vec<ReceiverSettings> = Vec::with_capacity(urls.len());
+        for url in urls {
+            let name = named_by(&place(&url));
+            if receivers.iter().any(|other| other.to.name == name) {
+                self.errors.push(ConfigError::SamePlace);
+                return Vec::new();
+            }
+            let before = named_by(&url);
+            receivers.push(ReceiverSettings {
+                former: (before != name).then_some(before),
+                to: Receiver { name, events: Vec::new(), kinds: Vec::new() },
+                url: Address::new(url),
+                secrets: secrets.clone(),
+                concurrent: CONCURRENT,
+            });
+        }
+        receivers
     }
 
     fn named(&mut self) -> Vec<ReceiverSettings> {
@@ -96,7 +123,13 @@ impl Reader<'_> {
             let concurrent = self.at(at("concurrent"), |value| counted(value, 1, 256));
             let Some(url) = url else { continue };
             let to = Receiver { name: name.to_owned(), events, kinds };
-            receivers.push(ReceiverSettings { to, url: Address::new(url), secrets, concurrent });
+            receivers.push(ReceiverSettings {
+                to,
+                former: None,
+                url: Address::new(url),
+                secrets,
+                concurrent,
+            });
         }
         receivers
     }

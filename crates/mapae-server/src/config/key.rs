@@ -268,6 +268,12 @@ pub const KEYS: &[Key] = &[
         "The wait after an event was not taken, doubling from the first to the longest.",
     ),
     key("events.give_up", Some("\"3d\""), TIME, "How long an event is offered before it is given up."),
+    key(
+        "events.backlog",
+        Some("1000000"),
+        "a number from 1000 to 100000000",
+        "How many events may stand before one receiver, about: beyond it those that would be told first are given up. As many that were given up are kept.",
+    ),
     secret(
         "receiver.*.url",
         None,

@@ -45,7 +45,7 @@ impl Config {
 
 pub(super) struct Reader<'a> {
     pub(super) settings: &'a Settings,
-    errors: Vec<ConfigError>,
+    pub(super) errors: Vec<ConfigError>,
 }
 
 impl Reader<'_> {

@@ -223,6 +223,23 @@ fn who_is_told_of_events_is_known_by_name_or_by_address() {
     };
     assert_eq!(names(&one)[1..], names(&other), "wherever it stands in the list");
     assert!(one.events.any() && !load("").unwrap().events.any());
+    let rotated = ["https://u:one@h.example:8443/a?key=1", "https://u:two@h.example:8443/a?key=2#x"];
+    let [before, after] = rotated.map(|url| load(&format!("[events]\nto = [\"{url}\"]")).unwrap());
+    assert_eq!(names(&before), names(&after), "a password that changes makes no other receiver");
+    let plain = load("[events]\nto = [\"https://h.example:8443/a\"]").unwrap();
+    assert_eq!(names(&before), names(&plain));
+    let former = |config: &Config| config.events.receivers[0].former.clone();
+    assert!(former(&plain).is_none(), "its name is what it was");
+    assert!(former(&before).is_some_and(|name| name != names(&before)[0]));
+    let both = format!("[events]\nto = [\"{}\", \"{}\"]", rotated[0], rotated[1]);
+    let errors = load(&both).unwrap_err();
+    assert!(errors.len() == 1 && errors[0].contains("[receiver.NAME]"), "{errors:?}");
+    assert!(!errors[0].contains("one@"), "{errors:?}");
+    let taken = format!(
+        "[events]\nto = [\"http://10.0.0.1/\"]\n[receiver.{}]\nurl = \"http://b/\"",
+        names(&other)[0]
+    );
+    assert!(load(&taken).unwrap_err()[0].contains("give it another"));
     let file = format!(
         "[events]\nsecret = \"{secret}\"\n[receiver.a]\nurl = \"https://a.example/\"\nevents = [\"failed\"]"
     );

@@ -123,6 +123,33 @@ async fn who_prefers_to_wait_is_answered_when_the_job_has_ended() {
 }
 
 #[tokio::test]
+async fn who_looks_at_a_job_may_wait_for_its_end() {
+    let ask = async |site: &Site, key: &str, id: mapae::job::name::JobId, wait: &str| {
+        let request = request(Method::GET, key, &format!("/v1/jobs/{id}")).header("prefer", wait);
+        site.answer(request.body(Body::empty()).unwrap()).await
+    };
+    let short = Site::with("[http]\nwait = \"50ms\"").await;
+    let key = short.admin().await;
+    let id = short.submit(&key).await;
+    let bounded = ask(&short, &key, id, "wait=30").await;
+    assert_eq!(
+        (bounded.status, bounded.json()["state"].as_str()),
+        (200, Some("pending")),
+        "no longer than that"
+    );
+    assert_eq!(bounded.header("preference-applied"), "wait");
+    assert_eq!(short.get(&key, &format!("/v1/jobs/{id}")).await.header("preference-applied"), "");
+
+    let site = Site::new().await;
+    let key = site.admin().await;
+    let id = site.submit(&key).await;
+    let (ended, ()) = tokio::join!(ask(&site, &key, id, "respond-async, wait=30"), site.succeed(json!(1)));
+    assert_eq!((ended.status, ended.json()["state"].as_str()), (200, Some("succeeded")));
+    let foreign = site.key(Some("other"), &["jobs:read"]).await;
+    assert_eq!(ask(&site, &foreign, id, "wait=30").await.problem(), "job-not-found");
+}
+
+#[tokio::test]
 async fn a_list_is_walked_page_by_page_without_a_gap_or_a_double() {
     let site = Site::new().await;
     let key = site.key(Some("acme"), &["jobs:write", "jobs:read"]).await;

@@ -182,6 +182,21 @@ async fn ids_that_are_none_answer_like_ones_that_are_not_there() {
     }
 }
 
+#[test]
+fn what_a_holder_tells_needs_no_field_that_its_call_does_not_read() {
+    let document = serde_json::to_value(api::openapi()).unwrap();
+    let body = |path: &str| {
+        let content = &document["paths"][path]["post"]["requestBody"]["content"]["application/json"];
+        let name = content["schema"]["$ref"].as_str().unwrap().rsplit('/').next().unwrap();
+        document["components"]["schemas"][name].clone()
+    };
+    for call in ["complete", "checkpoint", "fail", "progress"] {
+        let schema = body(&format!("/v1/leases/{{id}}/{call}"));
+        assert_eq!(schema["required"], Value::Null, "{call}");
+        assert!(schema["properties"]["result"].is_object(), "{call}: another body under its name: {schema}");
+    }
+}
+
 #[tokio::test]
 async fn the_document_of_the_api_is_the_one_checked_in() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");

@@ -195,6 +195,30 @@ async fn a_receiver_that_takes_nothing_delays_no_other_and_is_told_in_order_once
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_whose_password_changes_is_told_what_stood_before_it() {
+    let mut receiver = Receiver::start().await;
+    let to = |query: &str| format!("[events]\nto = [\"{}{query}\"]", receiver.url);
+    let site = Site::with(&to("?key=one")).await;
+    let (key, admin) = (site.key(Some("acme"), &ALL).await, site.admin().await);
+    let name = |more: &str| config(&site.folder, more).events.receivers[0].clone();
+    let (one, two) = (name(&to("?key=one")), name(&to("?key=two")));
+    assert_eq!(one.to.name, two.to.name);
+    let id = site.submit(&key).await.to_string();
+    // As a program of before has it: it called the receiver by all of its address.
+    let old = mapae::store::contract::Receiver { name: one.former.clone().unwrap(), ..one.to.clone() };
+    assert_eq!(site.runtime.store.spread(&[old], 9).await.unwrap(), 1);
+    let metrics = site.get(&admin, "/metrics").await.bytes;
+    let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+    let line = format!("mapae_events_waiting{{receiver=\"{}\"}} 0", one.to.name);
+    assert!(metrics.lines().any(|written| written == line), "{metrics}");
+    let keeper = keeper(&site, &to("?key=one"));
+    assert_eq!(receiver.events(1).await[0], (id, 1, "mapae.job.accepted".into()));
+    keeper.stop().await;
+    let receivers = site.get(&admin, "/v1/receivers").await.json();
+    assert_eq!(receivers["items"].as_array().unwrap().len(), 1, "{receivers}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_callback_is_told_of_its_jobs_end_and_signed_for_its_owner_alone() {
     let mut receiver = Receiver::start().await;
     let more = format!("[callback]\nsecret = \"{OLD}\"\n[outgoing]\nallow = [\"127.0.0.1\"]");

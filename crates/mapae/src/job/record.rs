@@ -114,11 +114,12 @@ pub struct Callback {
 }
 
 impl Callback {
-    /// The host it goes to, with scheme and port: what stands before one host is told in one line.
-    pub fn line(&self) -> String {
+    /// The job's owner and the host it goes to, with scheme and port: what stands before these is told in one line,
+    /// whatever becomes of another owner's at the same host.
+    pub fn line(&self, owner: &Owner) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        format!("{scheme}://{host}").to_ascii_lowercase()
+        format!("{owner} {}", format!("{scheme}://{host}").to_ascii_lowercase())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::StreamExt;
 use tracing::{info, warn};
 
-use super::{BATCH, BREATH, Keeper, SEND_PATIENCE};
+use super::{BATCH, BREATH, Keeper};
 use crate::blob::{Area, BlobName};
 use crate::fault::{self, Point};
 use crate::store::contract::{Garbage, StoreError};
@@ -18,12 +18,15 @@ const SWEEP: Duration = Duration::from_secs(3600);
 /// How long a file nobody refers to is left alone: longer than any upload or attempt takes.
 const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// The longest a broker may take to put pointers back.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(10);
+
 impl Keeper {
     pub(super) async fn files(&self) -> Result<Duration, StoreError> {
         // Where one pass was not enough the next one follows at once.
         let wait = if self.prune().await? { BREATH } else { PRUNE };
         // A broker that does not answer is told of by whoever needs it.
-        if let Ok(Ok(swept @ 1..)) = tokio::time::timeout(SEND_PATIENCE, self.parts.broker.sweep(BATCH)).await
+        if let Ok(Ok(swept @ 1..)) = tokio::time::timeout(SWEEP_PATIENCE, self.parts.broker.sweep(BATCH)).await
         {
             warn!(swept, "the broker had put pointers aside; they are offered again");
         }
@@ -103,6 +106,7 @@ mod tests {
     use std::sync::Arc;
 
     use serde_json::Value;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::accept::Window;
@@ -111,6 +115,7 @@ mod tests {
     use crate::job::name::{Kind, Owner};
     use crate::job::record::{NewJob, Source};
     use crate::keeper::KeeperPlan;
+    use crate::keeper::tell::{TellPlan, Teller};
     use crate::store::contract::{Control, Retention};
     use crate::store::memory::Memory;
     use crate::worker::Parts;
@@ -128,12 +133,12 @@ mod tests {
             window,
             rescan_after: Duration::from_secs(60),
             retention: Retention::default(),
-            sink: None,
-            tell: None,
+            tell: TellPlan::default(),
             bell: Arc::default(),
             schedules: Vec::new(),
         };
-        let keeper = Keeper::new(parts, plan, None);
+        let teller = Teller::new(parts.clone(), TellPlan::default(), CancellationToken::new());
+        let keeper = Keeper::new(parts, plan, teller);
 
         let mut job = NewJob::new(Owner::new("o").unwrap(), Kind::new("k").unwrap(), Value::Null);
         let of_a_job = BlobName::original(job.id.0);

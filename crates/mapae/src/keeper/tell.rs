@@ -1,43 +1,60 @@
-//! Telling the outside: each receiver in a line of its own, so that one that is slow or gone delays no other.
+//! Telling the outside: each receiver in a line of its own, so that one that is slow or gone delays no other, and no
+//! owner of callbacks another.
 //!
 //! ```text
-//! pass:  spread what is unsent ─► before whom does something stand? ─► a line for each, where none runs yet
+//! pass:  spread what is unsent ─► before whom does something stand? ─► a line for each, where none runs yet;
+//!        of callbacks one for each owner and host, and owners take turns
 //! line:  take ─► tell, some at the same time ─► say what came of it ─► … until nothing is due, or the receiver rests
 //! ```
 //!
 //! A receiver is told of each event at least once, and of one job's in their order. One that does not take an event
-//! is asked again, later and later, and after [`LinePlan::give_up`] that event is dead: it waits for a person, and
-//! what of its job comes after it is told all the same.
+//! is asked again, later and later, and after [`TellPlan::give_up`] that event is dead: it waits for a person, and
+//! what of its job comes after it is told all the same. So is what stands before a receiver that is left alone, or
+//! that no process knows any more, and what is too much: what stands before receivers has a bound.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use super::turns::{Found, Turns};
 use super::{BATCH, BREATH, ROUND};
 use crate::fault::{self, Point};
 use crate::handler::breaker::Breaker;
 use crate::job::retry::Backoff;
-use crate::store::contract::{Answer, Delivery, Receiver, StoreError, Told};
+use crate::store::contract::{Answer, Crowd, Delivery, Receiver, StoreError, Told};
 use crate::worker::Parts;
 
-/// The longest that telling one event may take.
+/// The longest that telling one event may take anywhere.
 pub const TELLING_MAX: Duration = Duration::from_secs(30);
 
-/// How long what was taken is the taker's: longer than telling takes.
-const HOLD: Duration = Duration::from_secs(90);
+/// How long what was taken is the taker's, as a multiple of what telling may take: it is told, and what came of it is
+/// kept, long before.
+const HOLD: u32 = 3;
 
-/// Most lines of callbacks at a time, and most receivers that one pass looks at. Configured receivers are few, and each
-/// has its line whatever the callbacks' hosts do.
+/// Most lines of callbacks at a time. Configured receivers are few, and each has its line whatever the callbacks' hosts
+/// do.
 const LINES_MAX: usize = 64;
+
+/// Most owners that one pass looks at, and how many of their lines: all of them together, and at least of each.
+const OWNERS_MAX: usize = 1_000;
 const LOOK_MAX: usize = 1_000;
+const LOOK_MIN: usize = 16;
+
+/// How often what stands before receivers is looked at as a whole.
+const BOUND: Duration = Duration::from_secs(30);
+
+/// A process that has just started gives up only what it has offered itself: nobody may have been there to tell
+/// anything for days.
+const GRACE: Duration = Duration::from_secs(3600);
 
 /// How long a line of callbacks goes on before it lets others have its place.
 const TURN: Duration = Duration::from_secs(5);
@@ -77,17 +94,30 @@ pub struct LinePlan {
     pub courier: Arc<dyn Courier>,
     /// Events on their way at the same time from this process, of different jobs.
     pub concurrent: usize,
+    /// The longest that telling one event may take; three times as long nobody else tells it, should this process die.
+    pub patience: Duration,
     pub backoff: Backoff,
-    /// How long an event is offered before it is dead.
-    pub give_up: Duration,
 }
 
-/// Whom to tell.
-#[derive(Clone, Default)]
+/// Whom to tell. Where that is nobody, events are left as they are.
+#[derive(Clone)]
 pub struct TellPlan {
     pub receivers: Vec<(Receiver, LinePlan)>,
     /// For jobs' own callbacks.
     pub callbacks: Option<LinePlan>,
+    /// Names that receivers had, and have now: what stands before the one stands before the other.
+    pub renamed: Vec<(String, String)>,
+    /// How long an event is offered before it is dead.
+    pub give_up: Duration,
+    /// Most events that stand before one receiver, and most that were given up; about.
+    pub most: usize,
+}
+
+impl Default for TellPlan {
+    fn default() -> Self {
+        let give_up = Duration::from_secs(3 * 24 * 3600);
+        Self { receivers: Vec::new(), callbacks: None, renamed: Vec::new(), give_up, most: 1_000_000 }
+    }
 }
 
 /// Tells, as the keeper's duty wants it.
@@ -96,9 +126,12 @@ pub(super) struct Teller {
     plan: TellPlan,
     receivers: Vec<Receiver>,
     lines: Mutex<HashMap<String, Arc<Line>>>,
-    places: Arc<Semaphore>,
-    /// The receiver up to which the last pass looked.
-    after: Mutex<String>,
+    /// How many lines of each owner's callbacks are being told.
+    busy: Arc<Mutex<HashMap<String, usize>>>,
+    running: TaskTracker,
+    began: Instant,
+    bounded_at: Mutex<Instant>,
+    turns: Mutex<Turns>,
     stop: CancellationToken,
 }
 
@@ -106,92 +139,184 @@ pub(super) struct Teller {
 struct Line {
     name: String,
     plan: LinePlan,
+    give_up: Duration,
     /// How long it may go on at a time; `None` for a configured receiver.
     turn: Option<Duration>,
     breaker: Breaker,
     running: AtomicBool,
 }
 
-/// The line may run again, however it ended.
-struct Running(Arc<Line>);
+/// However the line ends, it may run again, and its place is another's.
+struct Running {
+    line: Arc<Line>,
+    /// Whose callbacks it tells.
+    owner: Option<String>,
+    busy: Arc<Mutex<HashMap<String, usize>>>,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.store(false, Ordering::SeqCst);
+        self.line.running.store(false, Ordering::SeqCst);
+        let Some(owner) = self.owner.take() else { return };
+        let mut busy = lock(&self.busy);
+        if let Some(places) = busy.get_mut(&owner) {
+            *places -= 1;
+        }
+        busy.retain(|_, places| *places > 0);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As a breaker reads it.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }
 
 impl Teller {
     pub(super) fn new(parts: Parts, plan: TellPlan, stop: CancellationToken) -> Self {
         let receivers = plan.receivers.iter().map(|(receiver, _)| receiver.clone()).collect();
-        let places = Arc::new(Semaphore::new(LINES_MAX));
-        Self { parts, plan, receivers, lines: Mutex::default(), places, after: Mutex::default(), stop }
+        let (running, began) = (TaskTracker::new(), Instant::now());
+        Self {
+            parts,
+            plan,
+            receivers,
+            lines: Mutex::default(),
+            busy: Arc::default(),
+            running,
+            began,
+            bounded_at: Mutex::new(began),
+            turns: Mutex::default(),
+            stop,
+        }
+    }
+
+    /// After a stop: until all lines have said what came of what was on its way.
+    pub(super) async fn ended(&self) {
+        self.running.close();
+        self.running.wait().await;
     }
 
     /// Answers when to look again.
     pub(super) async fn pass(&self) -> Result<Duration, StoreError> {
-        let spread = self.parts.store.spread(&self.receivers, BATCH).await?;
-        let after = self.after().clone();
-        let names = self.parts.store.lines(&after, LOOK_MAX).await?;
-        // Where there are more than one pass looks at, the next goes on behind them.
-        let more = names.len() == LOOK_MAX;
-        let last = names.last().cloned().filter(|_| more).unwrap_or_default();
-        // Before the first that found no place: the next pass begins with that one.
-        let mut refused = None;
-        let mut before = after;
-        // Behind so many hosts of callbacks a configured receiver would be looked at late.
-        let configured = self.receivers.iter().map(|receiver| receiver.name.clone()).filter(|_| more);
-        for name in configured.chain(names) {
-            let behind = std::mem::replace(&mut before, name.clone());
-            let Some(line) = self.line(&name) else { continue };
-            if line.breaker.rests(Instant::now()).is_some() || line.running.load(Ordering::SeqCst) {
-                continue;
-            }
-            let place = match line.turn {
-                None => None,
-                Some(_) => match self.places.clone().try_acquire_owned() {
-                    Ok(place) => Some(place),
-                    Err(_) => {
-                        refused.get_or_insert(behind);
-                        continue;
-                    }
-                },
-            };
-            line.running.store(true, Ordering::SeqCst);
-            let running = Running(line.clone());
-            let (parts, stop) = (self.parts.clone(), self.stop.clone());
-            tokio::spawn(async move {
-                let (_running, _place) = (running, place);
-                line.tell(&parts, &stop).await;
-            });
+        let more = self.bound().await?;
+        if self.receivers.is_empty() && self.plan.callbacks.is_none() {
+            return Ok(if more { BREATH } else { ROUND });
         }
-        *self.after() = refused.unwrap_or(last);
-        Ok(if spread >= BATCH { BREATH } else { ROUND })
+        for (from, to) in &self.plan.renamed {
+            self.parts.store.rename(from, to, BATCH).await?;
+        }
+        let spread = self.parts.store.spread(&self.receivers, BATCH).await?;
+        let names: Vec<String> = self.receivers.iter().map(|receiver| receiver.name.clone()).collect();
+        for name in self.parts.store.due(&names).await? {
+            if self.may_run(&name) {
+                self.start(&name, None);
+            }
+        }
+        if self.plan.callbacks.is_some() {
+            self.call().await?;
+        }
+        Ok(if spread >= BATCH || more { BREATH } else { ROUND })
     }
 
-    fn after(&self) -> std::sync::MutexGuard<'_, String> {
-        self.after.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Now and then: what has stood too long, or is too much, is given up. Whether there is more of it.
+    async fn bound(&self) -> Result<bool, StoreError> {
+        let now = Instant::now();
+        if now.duration_since(*lock(&self.bounded_at)) < BOUND {
+            return Ok(false);
+        }
+        let mut given_up = 0;
+        if now.duration_since(self.began) >= GRACE.min(self.plan.give_up) {
+            given_up = self.parts.store.give_up(self.plan.give_up, BATCH).await?;
+        }
+        let mut more = given_up >= BATCH;
+        for receiver in &self.receivers {
+            let crowd = self.parts.store.crowd(&receiver.name, self.plan.most, BATCH).await?;
+            more |= crowd.given_up.max(crowd.forgotten) >= BATCH;
+            given_up += crowd.given_up;
+            self.parts.metrics.count("mapae_events_told_total", "forgotten", crowd.forgotten as u64);
+            if crowd != Crowd::default() {
+                let Crowd { given_up, forgotten } = crowd;
+                warn!(
+                    receiver = receiver.name,
+                    given_up, forgotten, "too much stands before a receiver of events"
+                );
+            }
+        }
+        self.parts.metrics.count("mapae_events_told_total", "dead", given_up as u64);
+        if given_up > 0 {
+            warn!(given_up, "events that nobody took were given up; `mapae events dead` lists them");
+        }
+        if !more {
+            *lock(&self.bounded_at) = now;
+        }
+        Ok(more)
+    }
+
+    /// Lines of callbacks, as many as there are places for.
+    async fn call(&self) -> Result<(), StoreError> {
+        let after = self.turns().after();
+        let owners = self.parts.store.callers(&after, OWNERS_MAX).await?;
+        if owners.is_empty() && after.is_empty() {
+            return Ok(());
+        }
+        let each = (LOOK_MAX / owners.len().max(1)).max(LOOK_MIN);
+        let asked = self.turns().asked(&owners);
+        let calls = self.parts.store.calls(&asked, each).await?;
+        let found = Found { owners: &owners, more: owners.len() == OWNERS_MAX, calls, each };
+        let busy = lock(&self.busy).clone();
+        let chosen = self.turns().choose(found, |line| self.may_run(line), &busy, LINES_MAX);
+        for call in chosen {
+            self.start(&call.line, Some(call.owner));
+        }
+        Ok(())
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        lock(&self.turns)
+    }
+
+    /// It is not being told, and does not rest.
+    fn may_run(&self, name: &str) -> bool {
+        lock(&self.lines)
+            .get(name)
+            .is_none_or(|line| line.breaker.rests(now()).is_none() && !line.running.load(Ordering::SeqCst))
+    }
+
+    fn start(&self, name: &str, owner: Option<String>) {
+        let Some(line) = self.line(name, owner.is_some()) else { return };
+        line.running.store(true, Ordering::SeqCst);
+        if let Some(owner) = &owner {
+            *lock(&self.busy).entry(owner.clone()).or_default() += 1;
+        }
+        let running = Running { line, owner, busy: self.busy.clone() };
+        let (parts, stop) = (self.parts.clone(), self.stop.clone());
+        self.running.spawn(async move { running.line.tell(&parts, &stop).await });
     }
 
     /// `None` where nobody here knows how to tell it.
-    fn line(&self, name: &str) -> Option<Arc<Line>> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+    fn line(&self, name: &str, of_jobs: bool) -> Option<Arc<Line>> {
+        let mut lines = lock(&self.lines);
         if let Some(line) = lines.get(name) {
             return Some(line.clone());
         }
-        let configured = self.plan.receivers.iter().find(|(receiver, _)| receiver.name == name);
-        let of_jobs = self.plan.callbacks.as_ref().filter(|_| name.contains('/'));
-        let plan = configured.map(|(_, plan)| plan).or(of_jobs)?.clone();
+        let plan = match of_jobs {
+            true => self.plan.callbacks.clone()?,
+            false => self.plan.receivers.iter().find(|(receiver, _)| receiver.name == name)?.1.clone(),
+        };
         if lines.len() >= REMEMBERED_MAX {
             lines.retain(|_, line| line.running.load(Ordering::SeqCst) || line.breaker.doubts());
         }
         if lines.len() >= REMEMBERED_MAX {
             lines.retain(|_, line| line.running.load(Ordering::SeqCst));
         }
-        let turn = configured.is_none().then_some(TURN);
+        let turn = of_jobs.then_some(TURN);
         let (breaker, running) = (Breaker::default(), AtomicBool::new(false));
-        let line = Arc::new(Line { name: name.to_owned(), plan, turn, breaker, running });
-        lines.insert(name.to_owned(), line.clone());
+        let (name, give_up) = (name.to_owned(), self.plan.give_up);
+        let line = Arc::new(Line { name: name.clone(), plan, give_up, turn, breaker, running });
+        lines.insert(name, line.clone());
         Some(line)
     }
 }
@@ -205,10 +330,10 @@ impl Line {
             let width = if self.breaker.doubts() { 1 } else { self.plan.concurrent };
             let room = width.saturating_sub(under_way.len());
             let open = !stop.is_cancelled()
-                && self.breaker.rests(Instant::now()).is_none()
+                && self.breaker.rests(now()).is_none()
                 && self.turn.is_none_or(|turn| began.elapsed() < turn);
             if open && room > 0 {
-                match parts.store.take(&self.name, room, HOLD).await {
+                match parts.store.take(&self.name, room, HOLD * self.plan.patience).await {
                     Ok(taken) => under_way.extend(taken.into_iter().map(|delivery| self.offer(delivery))),
                     Err(error) => {
                         warn!(code = error.code(), "events cannot be read to be told; trying on");
@@ -243,7 +368,7 @@ impl Line {
     async fn offer(&self, delivery: Delivery) -> Told {
         fault::at(Point::EventOffered);
         let silent = || NotTaken { code: "receiver-silent".into(), then: Then::Again };
-        let taken = tokio::time::timeout(TELLING_MAX, self.plan.courier.take(&delivery)).await;
+        let taken = tokio::time::timeout(self.plan.patience, self.plan.courier.take(&delivery)).await;
         let taken = taken.unwrap_or_else(|_| Err(silent()));
         let (job, sequence) = (delivery.event.job, delivery.event.sequence);
         match &taken {
@@ -253,7 +378,7 @@ impl Line {
                 info!(job_id = %job, sequence, code, tries, "an event was not taken");
             }
         }
-        if let Some(rest) = self.breaker.heard(taken.is_ok(), Instant::now()) {
+        if let Some(rest) = self.breaker.heard(taken.is_ok(), now()) {
             // A callback's host is its owner's, and is not logged.
             let receiver = if self.name.contains('/') { "callback" } else { self.name.as_str() };
             warn!(receiver, seconds = rest.as_secs(), "a receiver of events takes none and is left alone");
@@ -274,6 +399,6 @@ impl Line {
             Then::After(wait) => wait,
             Then::Never => return Answer::Dead { code },
         };
-        if delivery.age >= self.plan.give_up { Answer::Dead { code } } else { Answer::Later { wait, code } }
+        if delivery.age >= self.give_up { Answer::Dead { code } } else { Answer::Later { wait, code } }
     }
 }

@@ -44,14 +44,14 @@ pub use self::label::{
     Example, ExampleId, LABELS_MAX, LabelSet, Labels, SET_BYTES_MAX, SET_EXAMPLES_MAX, SETS_MAX,
     TEXT_CHARS_MAX, TeachError,
 };
-pub use self::record::{KindPlan, Records};
+pub use self::record::{Configuration, DESCRIBED_EVERY, Described, KindPlan, Records};
 pub use self::remote::{Awaited, Puller, Remote};
 pub use self::run::{
     Beat, Claim, Claimed, Holding, Join, JoinError, LaneQuota, Member, Run, SettleError, Settlement,
     WorkerReport,
 };
 pub use self::schedule::{Schedule, Schedules};
-pub use self::tell::{Answer, Delivery, Queue, Receiver, Tell, Told, Undelivered};
+pub use self::tell::{Answer, Call, Crowd, Delivery, NOT_IN_TIME, Queue, Receiver, Tell, Told, Undelivered};
 pub use self::tidy::{Garbage, Pruned, Retention, Tidy};
 pub use self::view::{
     COUNT_MAX, EventFilter, Found, JobFilter, LANE_COUNT_MAX, LANES_MAX, LOOK_MAX, LaneStats, Page, Stats,

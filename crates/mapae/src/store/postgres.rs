@@ -73,6 +73,11 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// gone, and others need what it has locked.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// How long a statement of the user's may wait for a record when a job is settled: first, where others wait for the
+/// place, and then among those that found theirs locked.
+const RECORD_WAIT: Duration = Duration::from_millis(100);
+const RECORD_WAIT_AGAIN: Duration = Duration::from_secs(1);
+
 /// How long to wait for a connection before the store counts as unavailable.
 const ACQUIRE: Duration = Duration::from_secs(3);
 
@@ -89,6 +94,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (10, include_str!("../../migrations/postgres/0010_file_store.sql")),
     (11, include_str!("../../migrations/postgres/0011_batches.sql")),
     (12, include_str!("../../migrations/postgres/0012_labels.sql")),
+    (13, include_str!("../../migrations/postgres/0013_telling.sql")),
 ];
 
 /// Most rows that one statement claims or rings; it stands in them as a number, so that their plans know it.
@@ -130,8 +136,10 @@ pub struct Postgres {
     /// one, and what comes after a job is written beside it.
     singles: Arc<Batcher<NewJob, Result<Accepted, super::contract::AcceptError>>>,
     settles: Arc<Batcher<Settlement, Result<State, SettleError>>>,
-    /// Apart, because a statement of the user's runs with each, and may wait.
+    /// Apart, because a statement of the user's runs with each, and may wait; for a moment only.
     written: Arc<Batcher<Settlement, Result<State, SettleError>>>,
+    /// Apart again: those whose record was locked when they were settled.
+    patient: Arc<Batcher<Settlement, Result<State, SettleError>>>,
     /// Whether some kind has such a statement, as far as this process was told.
     writing: Arc<AtomicBool>,
     listener: Arc<tokio::sync::Mutex<Option<PgListener>>>,
@@ -139,7 +147,7 @@ pub struct Postgres {
 
 impl Postgres {
     /// Connects lazily: an unreachable server is found by the first call. `outbox` says whether anyone
-    /// will take events away ([`super::contract::Keep::unsent`]).
+    /// will take events away ([`super::contract::Tell::spread`]).
     pub async fn open(url: &str, outbox: bool) -> Result<Self, StoreError> {
         let options = PgConnectOptions::from_str(url)?.application_name("mapae").options([
             ("statement_timeout", format!("{}ms", PATIENCE.as_millis())),
@@ -163,7 +171,7 @@ impl Postgres {
         };
         let (pool, views) = (connect(CONNECTIONS), connect(VIEW_CONNECTIONS));
         let (accepting, keyed, settling) = (pool.clone(), pool.clone(), pool.clone());
-        let (sole, writing) = (pool.clone(), pool.clone());
+        let (sole, writing, patient) = (pool.clone(), pool.clone(), pool.clone());
         Ok(Self {
             accepts: Arc::new(Batcher::spawn(2, 500, move |batch| {
                 let pool = accepting.clone();
@@ -191,7 +199,11 @@ impl Postgres {
             })),
             written: Arc::new(Batcher::spawn(4, 1, move |batch| {
                 let pool = writing.clone();
-                Box::pin(async move { settle::settle(&pool, &batch, outbox).await })
+                Box::pin(async move { settle::settle_within(&pool, &batch, outbox, RECORD_WAIT).await })
+            })),
+            patient: Arc::new(Batcher::spawn(2, 1, move |batch| {
+                let pool = patient.clone();
+                Box::pin(async move { settle::settle_within(&pool, &batch, outbox, RECORD_WAIT_AGAIN).await })
             })),
             writing: Arc::default(),
             listener: Arc::default(),

@@ -87,6 +87,7 @@ pub(super) const MIGRATIONS: &[(u32, &str)] = &[
     (10, include_str!("../../migrations/sqlite/0010_file_store.sql")),
     (11, include_str!("../../migrations/sqlite/0011_batches.sql")),
     (12, include_str!("../../migrations/sqlite/0012_labels.sql")),
+    (13, include_str!("../../migrations/sqlite/0013_telling.sql")),
 ];
 
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, SqliteArguments>;
@@ -127,7 +128,7 @@ pub struct Sqlite {
 
 impl Sqlite {
     /// Opens the file lazily: what is wrong with it is found by the first call. `outbox` says whether
-    /// anyone will take events away ([`super::contract::Keep::unsent`]).
+    /// anyone will take events away ([`super::contract::Tell::spread`]).
     pub async fn open(url: &str, outbox: bool) -> Result<Self, StoreError> {
         let in_memory = url.contains(":memory:") || url.contains("mode=memory");
         let options = SqliteConnectOptions::from_str(url)?

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use mapae::handler::{Context, Handlers, Outcome, Stopped, Task};
 use mapae::job::State;
-use mapae::job::event::Event;
 use mapae::job::lease::{Holder, Lease};
 use mapae::job::limit::{Limit, Limits};
 use mapae::job::name::{IdempotencyKey, JobId, Kind};
 use mapae::job::record::{Checkpoint, NewJob, Output};
-use mapae::job::retry::{Failure, RetryPolicy, Verdict};
-use mapae::keeper::{self, EventSink, KeeperPlan};
+use mapae::job::retry::{Backoff, Failure, RetryPolicy, Verdict};
+use mapae::keeper::tell::{Courier, LinePlan, NotTaken, TellPlan};
+use mapae::keeper::{self, KeeperPlan};
 use mapae::store::contract::{
-    Beat, Claim, Control, Join, Member, Retention, Scope, SettleError, Settlement, Store, StoreError,
-    WorkerReport,
+    Beat, Claim, Control, Delivery, Join, Member, Receiver, Retention, Scope, SettleError, Settlement, Store,
+    StoreError, WorkerReport,
 };
 use mapae::store::{self, Postgres};
 use mapae::worker::{self, WorkerPlan};
@@ -160,8 +160,8 @@ enum Badly {
 }
 
 #[async_trait]
-impl EventSink for Bad {
-    async fn send(&self, _: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+impl Courier for Bad {
+    async fn take(&self, _: &Delivery) -> Result<(), NotTaken> {
         self.asked.notify_one();
         match &self.how {
             Badly::Hangs => std::future::pending().await,
@@ -182,21 +182,27 @@ async fn a_receiver_of_events_that_hangs_blocks_or_panics_stops_no_ring_and_no_r
             let mut handlers = Handlers::default();
             handlers.add_fn("k", |_: Value, _: Context| async move { Ok(()) });
             let worker = site.worker(handlers, |_| {}).await;
-            let receiver = Bad { asked: Arc::default(), how: how.clone() };
+            let bad = Bad { asked: Arc::default(), how: how.clone() };
+            let line = LinePlan {
+                courier: Arc::new(bad.clone()),
+                concurrent: 4,
+                patience: Duration::from_secs(30),
+                backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(2) },
+            };
+            let receiver = Receiver { name: "bad".into(), events: Vec::new(), kinds: Vec::new() };
             let keeper = keeper::start(
                 site.parts.clone(),
                 KeeperPlan {
                     window: site.window.clone(),
                     rescan_after: Duration::from_secs(60),
                     retention: Retention::default(),
-                    sink: Some(Arc::new(receiver.clone())),
-                    tell: None,
+                    tell: TellPlan { receivers: vec![(receiver, line)], ..TellPlan::default() },
                     bell: Arc::default(),
                     schedules: Vec::new(),
                 },
             );
             site.store().accept(new()).await.unwrap();
-            within("the receiver is asked", receiver.asked.notified()).await;
+            within("the receiver is asked", bad.asked.notified()).await;
 
             // Nothing but a keeper rings for a job that was accepted by the store alone, or ends the
             // lease of a worker that is gone.

@@ -7,18 +7,18 @@ use async_trait::async_trait;
 use mapae::blob::{BlobName, PutLimits};
 use mapae::broker::{self, BrokerPlan};
 use mapae::job::State;
-use mapae::job::event::{Event, EventKind, Position};
+use mapae::job::event::{EventKind, Position};
 use mapae::job::lease::Holder;
 use mapae::job::name::{JobId, Kind, Owner};
 use mapae::job::record::{Callback, FirstRing, NewJob, Source};
 use mapae::job::retry::Backoff;
 use mapae::job::timestamp::Timestamp;
-use mapae::keeper::tell::{LinePlan, NotTaken, TellPlan};
-use mapae::keeper::{self, EventSink, KeeperPlan};
+use mapae::keeper::tell::{LinePlan, NotTaken, TellPlan, Then};
+use mapae::keeper::{self, KeeperPlan};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Claim, Control, Delivery, EventFilter, LaneQuota, Receiver, Retention, RingPlan, Run, Scope, Store, Tidy,
-    View,
+    Claim, Control, Delivery, EventFilter, LaneQuota, Receiver, Retention, RingPlan, Run, Scope, Store, Tell,
+    Tidy, View,
 };
 use mapae::store::memory::Memory;
 use serde_json::{Value, json};
@@ -51,8 +51,8 @@ async fn every_duty_can_be_done_on_an_empty_database_and_on_one_with_work() {
             store.windows(10).await.unwrap();
             store.reap(10).await.unwrap();
             store.expire(10).await.unwrap();
-            store.unsent(10).await.unwrap();
-            store.sent(&[]).await.unwrap();
+            store.spread(&[], 10).await.unwrap();
+            store.told(&[]).await.unwrap();
             store.prune(&Retention::default(), 10).await.unwrap();
             store.garbage(10).await.unwrap();
             store.swept(&[]).await.unwrap();
@@ -233,15 +233,52 @@ async fn nothing_is_removed_from_a_file_store_that_is_not_the_databases() {
     assert_eq!(memory.garbage(9).await.unwrap().len(), 1, "it is still to be removed");
 }
 
-/// A receiver that takes what it is given and never answers.
-struct Silent(Arc<Notify>);
+/// A receiver that says when it is asked, and answers once it may, or never.
+struct Slow {
+    asked: Arc<Notify>,
+    may: Option<Arc<Notify>>,
+}
 
 #[async_trait]
-impl EventSink for Silent {
-    async fn send(&self, _: &Event) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        self.0.notify_one();
-        std::future::pending().await
+impl mapae::keeper::tell::Courier for Slow {
+    async fn take(&self, _: &Delivery) -> Result<(), NotTaken> {
+        self.asked.notify_one();
+        match &self.may {
+            Some(may) => may.notified().await,
+            None => std::future::pending().await,
+        }
+        Ok(())
     }
+}
+
+fn receiver(name: &str) -> Receiver {
+    Receiver { name: name.into(), events: Vec::new(), kinds: Vec::new() }
+}
+
+fn line(courier: impl mapae::keeper::tell::Courier) -> LinePlan {
+    LinePlan {
+        courier: Arc::new(courier),
+        concurrent: 4,
+        patience: Duration::from_secs(30),
+        backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(2) },
+    }
+}
+
+fn telling(courier: impl mapae::keeper::tell::Courier) -> TellPlan {
+    TellPlan { receivers: vec![(receiver("slow"), line(courier))], ..TellPlan::default() }
+}
+
+/// A keeper of this site that tells events.
+fn keeper_telling(site: &Site, tell: TellPlan) -> keeper::KeeperHandle {
+    let plan = KeeperPlan {
+        window: site.window.clone(),
+        rescan_after: Duration::from_secs(60),
+        retention: Retention::default(),
+        tell,
+        bell: Arc::default(),
+        schedules: Vec::new(),
+    };
+    keeper::start(site.parts.clone(), plan)
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,23 +286,27 @@ async fn a_keeper_that_is_told_to_stop_does_not_wait_for_what_hangs() {
     let (_, site) = in_memory();
     site.submit("a", Value::Null, |_| {}).await;
     let asked = Arc::new(Notify::new());
-    let keeper = keeper::start(
-        site.parts.clone(),
-        KeeperPlan {
-            window: site.window.clone(),
-            rescan_after: Duration::from_secs(60),
-            retention: Retention::default(),
-            sink: Some(Arc::new(Silent(asked.clone()))),
-            tell: None,
-            bell: Arc::default(),
-            schedules: Vec::new(),
-        },
-    );
+    let keeper = keeper_telling(&site, telling(Slow { asked: asked.clone(), may: None }));
     asked.notified().await;
     let began = Instant::now();
     keeper.stop().await;
-    // The receiver would have been given up after ten.
+    // The receiver would have been given up after thirty.
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    site.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keeper_that_is_told_to_stop_waits_for_what_a_receiver_is_about_to_take() {
+    let (memory, site) = in_memory();
+    site.submit("a", Value::Null, |_| {}).await;
+    let (asked, may) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let keeper = keeper_telling(&site, telling(Slow { asked: asked.clone(), may: Some(may.clone()) }));
+    asked.notified().await;
+    let stopped = tokio::spawn(keeper.stop());
+    tokio::task::yield_now().await;
+    may.notify_one();
+    stopped.await.unwrap();
+    assert_eq!(memory.queues(None, 9).await.unwrap(), [], "it was taken, and is not told again");
     site.close().await;
 }
 
@@ -294,36 +335,104 @@ async fn hosts_of_callbacks_that_never_answer_keep_no_configured_receiver_from_i
         site.submit("a", Value::Null, |job| job.callback = callback).await;
     }
     let took = Arc::new(Notify::new());
-    let line = |courier| LinePlan {
-        courier: Arc::new(courier),
-        concurrent: 4,
-        backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(2) },
-        give_up: Duration::from_secs(3600),
-    };
     // Its name comes last.
-    let last = Receiver { name: "zulu".into(), events: Vec::new(), kinds: Vec::new() };
     let plan = TellPlan {
-        receivers: vec![(last, line(Courier(Some(took.clone()))))],
+        receivers: vec![(receiver("zulu"), line(Courier(Some(took.clone()))))],
         callbacks: Some(line(Courier(None))),
+        ..TellPlan::default()
     };
-    site.keep_and_tell(Some(plan));
+    site.keep_and_tell(plan);
     // After thirty seconds those hosts are given up.
     tokio::time::timeout(Duration::from_secs(20), took.notified()).await.expect("it is told");
+    site.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_before_a_receiver_that_is_gone_is_given_up_and_never_soon_after_a_start() {
+    let (memory, mut site) = in_memory();
+    site.submit("a", Value::Null, |_| {}).await;
+    // Before one that nobody knows any more, and longer than an event is offered: nothing ran meanwhile.
+    memory.spread(&[receiver("gone")], 9).await.unwrap();
+    memory.advance(Duration::from_secs(10 * 24 * 3600));
+    site.keep();
+    let dead = async || memory.queues(None, 9).await.unwrap()[0].dead;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert_eq!(dead().await, 0, "whoever tells it may have just been started, too");
+    tokio::time::sleep(Duration::from_secs(1900)).await;
+    assert_eq!(dead().await, 1);
+    site.close().await;
+}
+
+#[derive(Clone, Default)]
+struct Asked(Arc<ByOwner>);
+
+/// Behaves as the owner whose callback it is: `many` never answers, `bad` takes nothing. Counts how often each is asked.
+struct ByOwner {
+    many: tokio::sync::Semaphore,
+    bad: tokio::sync::Semaphore,
+    few: Notify,
+}
+
+impl Default for ByOwner {
+    fn default() -> Self {
+        let none = || tokio::sync::Semaphore::new(0);
+        Self { many: none(), bad: none(), few: Notify::new() }
+    }
+}
+
+#[async_trait]
+impl mapae::keeper::tell::Courier for Asked {
+    async fn take(&self, delivery: &Delivery) -> Result<(), NotTaken> {
+        match delivery.event.owner.as_str() {
+            "many" => {
+                self.0.many.add_permits(1);
+                std::future::pending().await
+            }
+            "bad" => {
+                self.0.bad.add_permits(1);
+                Err(NotTaken { code: "receiver-answered-500".into(), then: Then::Again })
+            }
+            _ => {
+                self.0.few.notify_one();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Time is counted and not waited for.
+#[tokio::test(start_paused = true)]
+async fn no_owners_callbacks_wait_for_anothers_broken_endpoint_or_for_its_many() {
+    let (_, mut site) = in_memory();
+    let called = |owner: &str, url: String| {
+        let callback = Some(Callback { url, events: vec![EventKind::Accepted] });
+        let job = NewJob::new(Owner::new(owner).unwrap(), Kind::new("k").unwrap(), Value::Null);
+        NewJob { callback, ..job }
+    };
+    let shared = || "https://hub.example/hook".to_owned();
+    for host in 0..200 {
+        site.accept.accept(called("many", format!("https://h{host}.example/"))).await.unwrap();
+    }
+    for _ in 0..10 {
+        site.accept.accept(called("bad", shared())).await.unwrap();
+    }
+    let by_owner = Asked::default();
+    let plan = TellPlan { callbacks: Some(line(by_owner.clone())), ..TellPlan::default() };
+    site.keep_and_tell(plan);
+    // All the places that one may have, and as many failures as open a breaker.
+    let _many = by_owner.0.many.acquire_many(32).await.unwrap();
+    let _bad = by_owner.0.bad.acquire_many(5).await.unwrap();
+    site.accept.accept(called("few", shared())).await.unwrap();
+    // Those that never answer are given up after thirty seconds, and a breaker rests for five.
+    tokio::time::timeout(Duration::from_secs(2), by_owner.0.few.notified()).await.expect("it is told");
     site.close().await;
 }
 
 #[cfg(all(feature = "streams", feature = "rabbitmq", feature = "kafka"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_put_into_a_stream_each_job_in_order() {
-    use std::sync::Arc;
-
-    use mapae::job::event::EventKind;
-    use mapae::job::retry::Backoff;
     use mapae::keeper::stream::Stream;
-    use mapae::keeper::tell::{LinePlan, TellPlan};
-    use mapae::keeper::{self, KeeperPlan};
     use mapae::store;
-    use mapae::store::contract::{Receiver, Scope};
 
     let Ok(server) = std::env::var("MAPAE_TEST_VALKEY") else { return };
     let key = format!("events-{}", uuid::Uuid::new_v4().simple());
@@ -338,23 +447,7 @@ async fn events_are_put_into_a_stream_each_job_in_order() {
     );
     let id = site.store().accept(job).await.unwrap().id;
     site.store().cancel(&Scope::All, id).await.unwrap();
-    let to = Receiver { name: "stream".into(), events: Vec::new(), kinds: Vec::new() };
-    let line = LinePlan {
-        courier: Arc::new(Stream::parse(&address, "https://jobs.example").unwrap()),
-        concurrent: 4,
-        backoff: Backoff { first: Duration::from_millis(1), max: Duration::from_millis(2) },
-        give_up: Duration::from_secs(3600),
-    };
-    let plan = KeeperPlan {
-        window: site.window.clone(),
-        rescan_after: Duration::from_secs(60),
-        retention: Retention::default(),
-        sink: None,
-        tell: Some(TellPlan { receivers: vec![(to, line)], callbacks: None }),
-        bell: Arc::default(),
-        schedules: Vec::new(),
-    };
-    let keeper = keeper::start(site.parts.clone(), plan);
+    let keeper = keeper_telling(&site, telling(Stream::parse(&address, "https://jobs.example").unwrap()));
     let client = redis::Client::open(server).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let entries = crate::stores::soon("both are there", async || {

@@ -15,8 +15,8 @@ use mapae::job::timestamp::Timestamp;
 use mapae::job::{End, State};
 use mapae::store::Postgres;
 use mapae::store::contract::{
-    Claim, Control, EventFilter, JobFilter, Keep, KindPlan, Page, Records, Run, Scope, SettleError,
-    Settlement, Store, View,
+    Claim, Control, Described, EventFilter, JobFilter, Keep, KindPlan, Page, Receiver, Records, Run, Scope,
+    SettleError, Settlement, Store, Tell, View,
 };
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, Row};
@@ -146,7 +146,7 @@ async fn a_role_that_may_do_nothing_else_submits_in_its_own_transaction_and_noth
         (&job.params, job.retry, bench.told(id).await),
         (&json!({ "id": 1 }), RetryPolicy::default(), vec!["accepted".to_owned()])
     );
-    assert_eq!(bench.store.unsent(9).await.unwrap(), [], "nobody was said to take events away");
+    assert_eq!(bench.store.spread(&[], 9).await.unwrap(), 0, "nobody was said to take events away");
 
     for statement in [
         "select * from mapae.jobs",
@@ -252,9 +252,11 @@ async fn what_no_program_could_read_is_refused_and_what_is_submitted_can_be_read
     // What its kind says comes after it comes.
     bench.store.cancel(&Scope::All, known.id).await.unwrap();
     assert!(bench.jobs().await.iter().any(|job| job.parent == Some(known.id) && job.kind.as_str() == "mail"));
-    let events = bench.store.unsent(100).await.unwrap();
+    let to = Receiver { name: "all".into(), events: Vec::new(), kinds: Vec::new() };
+    bench.store.spread(&[to], 100).await.unwrap();
+    let told = bench.store.take("all", 100, Duration::from_secs(60)).await.unwrap();
     assert!(
-        events.iter().any(|event| event.job == known.id),
+        told.iter().any(|told| told.event.job == known.id),
         "told outside since somebody takes events away"
     );
 }
@@ -406,6 +408,78 @@ async fn a_statement_that_fails_loses_no_job_and_one_that_waits_keeps_no_other_f
     assert_eq!(bench.record("3").await.unwrap().0, "FAILED");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_others_have_locked_keep_no_other_job_from_settling() {
+    let Some(bench) = writing().await else { return };
+    let mut other = bench.connection().await;
+    sqlx::raw_sql("insert into contexts (id) select n::text from generate_series(10, 60) n")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    let mut holding = other.begin().await.unwrap();
+    sqlx::query("update contexts set why = 'mine' where id <> '9'").execute(&mut *holding).await.unwrap();
+    let settlement =
+        |lease| Settlement { lease, verdict: Verdict::Succeed, output: Some(Output::Inline(json!({}))) };
+    // More than all places are good for as long as anybody waits for an answer.
+    let mut locked = Vec::new();
+    for id in 10..60 {
+        let settlement = settlement(bench.held(&id.to_string()).await);
+        let store = bench.store.clone();
+        locked.push(tokio::spawn(async move {
+            loop {
+                match store.settle(settlement.clone()).await {
+                    Ok(state) => return state,
+                    Err(SettleError::Store(error)) => assert!(error.is_transient(), "{error}"),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }));
+    }
+    let free = settlement(bench.held("9").await);
+    assert_eq!(bench.store.settle(free).await.unwrap(), State::Succeeded, "asked once");
+    assert!(locked.iter().all(|one| !one.is_finished()), "while they are locked");
+    holding.rollback().await.unwrap();
+    for one in locked {
+        assert_eq!(one.await.unwrap(), State::Succeeded, "asked again until it went well");
+    }
+}
+
+#[tokio::test]
+async fn an_older_configuration_takes_no_place_of_a_newer_one_that_some_process_has() {
+    let Some(bench) = Bench::new().await else { return };
+    let mut admin = bench.connection().await;
+    let store = bench.store.clone();
+    let of = |text: &str| [KindPlan { writes: [(End::Failed, text.to_owned())].into(), ..plan("context") }];
+    let (old, new) = (of("select 1"), of("select 2"));
+    let written = async || {
+        let mut connection = bench.connection().await;
+        let row = sqlx::query("select writes->>'failed' as text from mapae.kinds").fetch_one(&mut connection);
+        row.await.unwrap().get::<String, _>("text")
+    };
+    let described = |in_force, others| Described { in_force, others };
+    assert_eq!(store.describe(&old).await.unwrap(), described(true, 0));
+    assert_eq!(store.describe(&new).await.unwrap(), described(true, 1));
+    // A process of before that is restarted in the middle of a deploy.
+    assert_eq!(store.describe(&old).await.unwrap(), described(false, 1));
+    assert_eq!(written().await, "select 2");
+    let known = store.configurations().await.unwrap();
+    assert_eq!(known.iter().map(|one| one.in_force).collect::<Vec<_>>(), [true, false]);
+
+    // The deploy is taken back: the last process that had the new one is gone for a while.
+    let gone = "update mapae.configurations set seen_at = seen_at - $1::interval
+                 where mark in (select mark from mapae.settings)";
+    sqlx::query(gone).bind(Duration::from_secs(100)).execute(&mut admin).await.unwrap();
+    assert_eq!(store.describe(&old).await.unwrap(), described(true, 0));
+    assert_eq!(written().await, "select 1");
+    assert_eq!(store.describe(&new).await.unwrap(), described(true, 1), "it is still the newer one");
+    // One that nobody has had for long is new when it comes again.
+    let all = "update mapae.configurations set seen_at = seen_at - $1::interval
+                where mark not in (select mark from mapae.settings)";
+    sqlx::query(all).bind(Duration::from_secs(700)).execute(&mut admin).await.unwrap();
+    assert_eq!(store.describe(&old).await.unwrap(), described(true, 1));
+    assert_eq!(written().await, "select 1");
+}
+
 #[tokio::test]
 async fn a_record_that_cannot_be_written_keeps_no_other_job_from_ending() {
     let Some(bench) = writing().await else { return };
@@ -503,4 +577,64 @@ async fn rows_that_wait_become_jobs_once_and_those_that_come_to_wait_later_do_to
         };
         assert!(error.to_string().contains(told), "{error}");
     }
+    // What fails for some row only: nobody may find that out by a write that is refused.
+    run(
+        &mut connection,
+        "create table late (id integer primary key, n integer); insert into late values (1, 0)",
+    )
+    .await;
+    let plan = bench.store.adoption(&adoption("late", "1 / n = 1")).await.unwrap();
+    let error = bench.store.adopt(&plan).await.unwrap_err();
+    assert!(error.to_string().contains("refused"), "{error}");
+    run(&mut connection, "insert into late values (2, 0)").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_is_adopted_beside_its_writers() {
+    let Some(bench) = Bench::new().await else { return };
+    let mut connection = bench.connection().await;
+    let schema =
+        "create table rows (tenant text, id integer, status text not null, primary key (tenant, id));
+                  insert into rows select 't' || n % 3, n, 'PENDING' from generate_series(1, 12000) n;
+                  select 1";
+    sqlx::raw_sql(schema).execute(&mut connection).await.unwrap();
+    let adoption = mapae::store::Adoption {
+        table: "rows".into(),
+        pending: "status = 'PENDING'".into(),
+        kind: kind("context"),
+        owner: Owner::new("acme").unwrap(),
+    };
+    // Somebody is in the middle of a transaction: the trigger waits for that, and others go on all the same.
+    let mut open = connection.begin().await.unwrap();
+    sqlx::query("insert into rows values ('t1', 20000, 'PENDING')").execute(&mut *open).await.unwrap();
+    let plan = bench.store.adoption(&adoption).await.unwrap();
+    let adopting = tokio::spawn({
+        let (store, plan) = (bench.store.clone(), plan.clone());
+        async move { store.adopt(&plan).await.unwrap() }
+    });
+    let mut writer = bench.connection().await;
+    let row = |id: i32| sqlx::query("insert into rows values ('t2', $1, 'PENDING')").bind(id);
+    for id in 30_000..30_020 {
+        row(id).execute(&mut writer).await.unwrap();
+    }
+    assert!(!adopting.is_finished(), "a transaction that began before is not over");
+    open.commit().await.unwrap();
+    // While rows become jobs, too: each write is done before the next part, or beside it.
+    let mut id = 40_000;
+    while !adopting.is_finished() {
+        row(id).execute(&mut writer).await.unwrap();
+        id += 1;
+    }
+    let made = adopting.await.unwrap();
+    let count = sqlx::query("select count(*) as all, count(distinct params) as rows from mapae.jobs");
+    let found = count.fetch_one(&mut writer).await.unwrap();
+    let (jobs, rows): (i64, i64) = (found.get("all"), found.get("rows"));
+    let written = i64::from(id - 40_000);
+    assert_eq!(
+        (jobs, rows),
+        (12_021 + written, 12_021 + written),
+        "each row has one job, {made} by the backfill"
+    );
+    assert!(made >= 12_021 && written > 0, "{made}, and {written} by their writer");
+    assert_eq!(bench.store.adopt(&plan).await.unwrap(), 0, "again it does nothing more");
 }

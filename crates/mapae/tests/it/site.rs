@@ -109,16 +109,15 @@ impl Site {
     }
 
     pub(crate) fn keep(&mut self) {
-        self.keep_and_tell(None);
+        self.keep_and_tell(TellPlan::default());
     }
 
     /// With a keeper that tells events.
-    pub(crate) fn keep_and_tell(&mut self, tell: Option<TellPlan>) {
+    pub(crate) fn keep_and_tell(&mut self, tell: TellPlan) {
         let plan = KeeperPlan {
             window: self.window.clone(),
             rescan_after: self.rescan_after,
             retention: Retention::default(),
-            sink: None,
             tell,
             bell: Arc::default(),
             schedules: Vec::new(),

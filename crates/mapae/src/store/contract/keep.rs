@@ -7,7 +7,6 @@ use async_trait::async_trait;
 
 use super::StoreError;
 use crate::job::State;
-use crate::job::event::Event;
 use crate::job::name::{JobId, Kind, Lane, Owner};
 
 /// A pointer that may have been lost is rung again at the latest after `age` doubled so often. Hints also rise
@@ -53,12 +52,6 @@ pub trait Keep {
 
     /// Pending jobs whose deadline passed have failed.
     async fn expire(&self, max: usize) -> Result<usize, StoreError>;
-
-    /// Events not yet sent, each job's in order and only its lowest first (T12).
-    async fn unsent(&self, max: usize) -> Result<Vec<Event>, StoreError>;
-
-    /// These events are not handed out again. Those of jobs that are no more are gone with that.
-    async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError>;
 }
 
 /// How far one pass rings.

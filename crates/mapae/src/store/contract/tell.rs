@@ -23,8 +23,15 @@ pub trait Tell {
     /// before its job's callback; they are not unsent any more. Answers how many events those were.
     async fn spread(&self, to: &[Receiver], max: usize) -> Result<usize, StoreError>;
 
-    /// Those before whom something stands that is due, by name, from the one after `after` on.
-    async fn lines(&self, after: &str, max: usize) -> Result<Vec<String>, StoreError>;
+    /// Of these receivers, those before whom something stands that is due.
+    async fn due(&self, receivers: &[String]) -> Result<Vec<String>, StoreError>;
+
+    /// Owners whose callbacks something stands before, by name, from the one after `after` on.
+    async fn callers(&self, after: &str, max: usize) -> Result<Vec<String>, StoreError>;
+
+    /// Of each of these owners the lines of its callbacks that something stands before, by name, from the one after
+    /// the given one on, and at most `each`.
+    async fn calls(&self, owners: &[(String, String)], each: usize) -> Result<Vec<Call>, StoreError>;
 
     /// What is due at this receiver, the lowest of each job. It is the taker's for `hold`: after that another may
     /// take it.
@@ -33,6 +40,14 @@ pub trait Tell {
     /// What came of deliveries that were taken. An answer that came after its hold, and after another had taken the
     /// delivery, changes nothing.
     async fn told(&self, answers: &[Told]) -> Result<(), StoreError>;
+
+    /// What has stood before anybody for `age`, and is not being told just now, is given up: the oldest `max`. Answers
+    /// how many.
+    async fn give_up(&self, age: Duration, max: usize) -> Result<usize, StoreError>;
+
+    /// Where more than `most` stands before this receiver, what would be told first of it is given up; and where more
+    /// than `most` was given up, the oldest of that is forgotten. At most `max` of each.
+    async fn crowd(&self, receiver: &str, most: usize, max: usize) -> Result<Crowd, StoreError>;
 
     /// Deliveries that were given up, the newest first, from the one before `before` on.
     async fn undelivered(
@@ -52,8 +67,13 @@ pub trait Tell {
     /// These events stand before the receiver again; what of them still does is left as it is. Answers how many.
     async fn replay(&self, receiver: &str, events: &[(JobId, u64)]) -> Result<usize, StoreError>;
 
-    /// What stands before each receiver, counted up to `cap`.
-    async fn queues(&self, cap: usize) -> Result<Vec<Queue>, StoreError>;
+    /// What stands before one receiver stands before another from now on; what stands there already once. At most
+    /// `max`; answers how many.
+    async fn rename(&self, from: &str, to: &str, max: usize) -> Result<usize, StoreError>;
+
+    /// What stands before each of these receivers, or before everybody; `cap` receivers at most, and each counted up
+    /// to that.
+    async fn queues(&self, of: Option<&[String]>, cap: usize) -> Result<Vec<Queue>, StoreError>;
 }
 
 /// One that is told of events.
@@ -115,6 +135,15 @@ pub enum Answer {
     },
 }
 
+/// A line of callbacks: one owner's to one host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub owner: String,
+    pub line: String,
+    /// Something of what stands there is due.
+    pub due: bool,
+}
+
 /// A delivery that was given up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undelivered {
@@ -130,6 +159,16 @@ pub struct Undelivered {
     pub code: String,
     pub dead_at: Timestamp,
 }
+
+/// What became of what was too much for a receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crowd {
+    pub given_up: usize,
+    pub forgotten: usize,
+}
+
+/// Why what nobody took in time, or what too much stood behind, was given up, where nobody had refused it before.
+pub const NOT_IN_TIME: &str = "receiver-behind";
 
 /// What stands before a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]

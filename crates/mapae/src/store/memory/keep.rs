@@ -7,7 +7,6 @@ use async_trait::async_trait;
 
 use super::{Memory, Row, Tables, jitter};
 use crate::job::Refused;
-use crate::job::event::Event;
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Lane, Owner};
 use crate::job::{State, Status, Step};
@@ -104,23 +103,6 @@ impl Keep for Memory {
         let mut tables = self.tables();
         let ids: Vec<JobId> = tables.jobs.keys().copied().collect();
         Ok(ids.into_iter().filter(|id| tables.take(*id, &Step::Expire, None).is_ok()).take(max).count())
-    }
-
-    async fn unsent(&self, max: usize) -> Result<Vec<Event>, StoreError> {
-        let tables = self.tables();
-        let mut lowest: BTreeMap<JobId, &Event> = BTreeMap::new();
-        for event in tables.events.iter().filter(|event| !tables.sent.contains(&(event.job, event.sequence)))
-        {
-            lowest.entry(event.job).or_insert(event);
-        }
-        let mut lowest: Vec<&Event> = lowest.into_values().collect();
-        lowest.sort_by_key(|event| event.position);
-        Ok(lowest.into_iter().take(max).cloned().collect())
-    }
-
-    async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError> {
-        self.tables().sent.extend(events);
-        Ok(())
     }
 }
 

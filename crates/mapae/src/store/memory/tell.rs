@@ -1,6 +1,6 @@
 //! Telling the outside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +10,9 @@ use super::{Memory, Tables};
 use crate::job::event::Event;
 use crate::job::name::JobId;
 use crate::job::timestamp::Timestamp;
-use crate::store::contract::{Answer, Delivery, Queue, Receiver, Scope, StoreError, Tell, Told, Undelivered};
+use crate::store::contract::{
+    Answer, Call, Crowd, Delivery, NOT_IN_TIME, Queue, Receiver, Scope, StoreError, Tell, Told, Undelivered,
+};
 
 /// What stands before a receiver.
 pub(super) struct Standing {
@@ -38,21 +40,42 @@ impl Tell for Memory {
             }
             let callback = tables.jobs.get(&event.job).and_then(|row| row.new.callback.clone());
             if let Some(callback) = callback.filter(|callback| callback.events.contains(&event.event)) {
-                tables.stand(callback.line(), Some(callback.url), event);
+                tables.stand(callback.line(&event.owner), Some(callback.url), event);
             }
         }
         Ok(events.len())
     }
 
-    async fn lines(&self, after: &str, max: usize) -> Result<Vec<String>, StoreError> {
+    async fn due(&self, receivers: &[String]) -> Result<Vec<String>, StoreError> {
         let tables = self.tables();
         let now = tables.now();
-        let due = |standing: &&Standing| standing.dead_at.is_none() && standing.due_at <= now;
-        let mut names: Vec<String> =
-            tables.standing.values().filter(due).map(|standing| standing.receiver.clone()).collect();
-        names.sort_unstable();
-        names.dedup();
-        Ok(names.into_iter().filter(|name| name.as_str() > after).take(max).collect())
+        let due =
+            |name: &&String| tables.standing.values().any(|one| one.is_alive_at(name) && one.due_at <= now);
+        Ok(receivers.iter().filter(due).cloned().collect())
+    }
+
+    async fn callers(&self, after: &str, max: usize) -> Result<Vec<String>, StoreError> {
+        let tables = self.tables();
+        let calls = tables.standing.values().filter(|one| one.dead_at.is_none() && one.url.is_some());
+        let owners: BTreeSet<&str> = calls.map(|one| one.event.owner.as_str()).collect();
+        Ok(owners.into_iter().filter(|name| *name > after).take(max).map(str::to_owned).collect())
+    }
+
+    async fn calls(&self, owners: &[(String, String)], each: usize) -> Result<Vec<Call>, StoreError> {
+        let tables = self.tables();
+        let now = tables.now();
+        let mut calls = Vec::new();
+        for (owner, after) in owners {
+            let mut lines: BTreeMap<&str, bool> = BTreeMap::new();
+            for one in tables.standing.values().filter(|one| one.dead_at.is_none() && one.url.is_some()) {
+                if one.event.owner.as_str() == owner && one.receiver.as_str() > after.as_str() {
+                    *lines.entry(&one.receiver).or_default() |= one.due_at <= now;
+                }
+            }
+            let call = |(line, due): (&str, bool)| Call { owner: owner.clone(), line: line.to_owned(), due };
+            calls.extend(lines.into_iter().take(each).map(call));
+        }
+        Ok(calls)
     }
 
     async fn take(&self, receiver: &str, max: usize, hold: Duration) -> Result<Vec<Delivery>, StoreError> {
@@ -117,6 +140,52 @@ impl Tell for Memory {
             }
         }
         Ok(())
+    }
+
+    async fn give_up(&self, age: Duration, max: usize) -> Result<usize, StoreError> {
+        let mut tables = self.tables();
+        let now = tables.now();
+        let overdue = |(_, one): &(&u64, &Standing)| one.may_be_given_up(now) && one.since + age <= now;
+        let mut old: Vec<(Timestamp, u64)> =
+            tables.standing.iter().filter(overdue).map(|(id, one)| (one.since, *id)).collect();
+        old.sort_unstable();
+        old.truncate(max);
+        for (_, id) in &old {
+            tables.standing.entry(*id).and_modify(|one| one.give_up(now));
+        }
+        Ok(old.len())
+    }
+
+    async fn crowd(&self, receiver: &str, most: usize, max: usize) -> Result<Crowd, StoreError> {
+        let mut tables = self.tables();
+        let now = tables.now();
+        let mut waiting: Vec<(Timestamp, u64)> = tables
+            .standing
+            .iter()
+            .filter(|(_, one)| one.is_alive_at(receiver))
+            .map(|(id, one)| (one.due_at, *id))
+            .collect();
+        waiting.sort_unstable();
+        let first = waiting.len().saturating_sub(most);
+        let mut crowd = Crowd::default();
+        for (_, id) in waiting.into_iter().take(first) {
+            let Some(one) = tables.standing.get_mut(&id) else { continue };
+            if crowd.given_up < max && one.may_be_given_up(now) {
+                one.give_up(now);
+                crowd.given_up += 1;
+            }
+        }
+        let dead: Vec<u64> = tables
+            .standing
+            .iter()
+            .filter(|(_, one)| one.receiver == receiver && one.dead_at.is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        crowd.forgotten = dead.len().saturating_sub(most).min(max);
+        for id in &dead[..crowd.forgotten] {
+            tables.standing.remove(id);
+        }
+        Ok(crowd)
     }
 
     async fn undelivered(
@@ -184,11 +253,39 @@ impl Tell for Memory {
         Ok(made)
     }
 
-    async fn queues(&self, cap: usize) -> Result<Vec<Queue>, StoreError> {
+    async fn rename(&self, from: &str, to: &str, max: usize) -> Result<usize, StoreError> {
+        let mut tables = self.tables();
+        let of = |one: &Standing| (one.event.job, one.event.sequence);
+        let there: BTreeSet<(JobId, u64)> =
+            tables.standing.values().filter(|one| one.receiver == to).map(of).collect();
+        let mut some: Vec<((JobId, u64), u64)> = tables
+            .standing
+            .iter()
+            .filter(|(_, one)| one.receiver == from)
+            .map(|(id, one)| (of(one), *id))
+            .collect();
+        some.sort_unstable();
+        some.truncate(max);
+        for (event, id) in &some {
+            if there.contains(event) {
+                tables.standing.remove(id);
+            } else {
+                tables.standing.entry(*id).and_modify(|one| one.receiver = to.to_owned());
+            }
+        }
+        Ok(some.len())
+    }
+
+    async fn queues(&self, of: Option<&[String]>, cap: usize) -> Result<Vec<Queue>, StoreError> {
         let tables = self.tables();
         let now = tables.now();
         let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
-        for standing in tables.standing.values() {
+        for name in of.unwrap_or_default() {
+            let nothing = Queue { receiver: name.clone(), waiting: 0, dead: 0, oldest: None };
+            queues.insert(name, nothing);
+        }
+        let wanted = |one: &&Standing| of.is_none_or(|names| names.contains(&one.receiver));
+        for standing in tables.standing.values().filter(wanted) {
             let receiver = standing.receiver.clone();
             let empty = || Queue { receiver, waiting: 0, dead: 0, oldest: None };
             let queue = queues.entry(&standing.receiver).or_insert_with(empty);
@@ -210,6 +307,16 @@ impl Standing {
 
     fn is_of(&self, scope: &Scope) -> bool {
         scope.owner().is_none_or(|owner| owner == self.event.owner.as_str() && self.url.is_some())
+    }
+
+    /// Nobody tells it just now.
+    fn may_be_given_up(&self, now: Timestamp) -> bool {
+        self.dead_at.is_none() && (self.token.is_none() || self.due_at <= now)
+    }
+
+    fn give_up(&mut self, now: Timestamp) {
+        (self.token, self.dead_at) = (None, Some(now));
+        self.refusal.get_or_insert_with(|| NOT_IN_TIME.into());
     }
 
     fn begin_anew(&mut self, now: Timestamp) {
@@ -236,10 +343,10 @@ impl Tables {
         self.standing.insert(self.stood, standing);
     }
 
-    /// What has stood for so long stands no more.
-    pub(super) fn forget_standing(&mut self, kept: Duration) {
+    /// What was given up so long ago is forgotten.
+    pub(super) fn forget_dead(&mut self, kept: Duration) {
         let now = self.now();
-        self.standing.retain(|_, standing| standing.since + kept >= now);
+        self.standing.retain(|_, standing| standing.dead_at.is_none_or(|at| now < at + kept));
     }
 
     /// Of these, those that were given up.

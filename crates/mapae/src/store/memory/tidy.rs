@@ -67,7 +67,7 @@ impl Tables {
                 pruned.expired += 1;
             }
         }
-        self.forget_standing(retention.failed);
+        self.forget_dead(retention.failed);
         let jobs = &self.jobs;
         self.uniques.retain(|_, holder| jobs.contains_key(&holder.job));
         let unfinished = |job: &JobId| self.jobs.get(job).is_some_and(|row| row.finished_at.is_none());

@@ -23,7 +23,7 @@ pub(super) async fn declare(
         sqlx::query("insert into mapae.callbacks (job, url, line, events) values ($1, $2, $3, $4)")
             .bind(job.id.0)
             .bind(&callback.url)
-            .bind(callback.line())
+            .bind(callback.line(&job.owner))
             .bind(callback.events.iter().map(|event| event.as_str().to_owned()).collect::<Vec<_>>())
             .done(&mut *connection)
             .await?;

@@ -7,9 +7,7 @@ use sqlx::Row;
 
 use super::Postgres;
 use super::ask::Ask;
-use super::view::{event, event_columns};
 use super::window::offered_lanes;
-use crate::job::event::Event;
 use crate::job::name::{JobId, Lane};
 use crate::store::contract::{
     DOUBLINGS_MAX, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung, StoreError,
@@ -141,51 +139,5 @@ impl Keep for Postgres {
 
     async fn expire(&self, max: usize) -> Result<usize, StoreError> {
         self.expire_all(max).await
-    }
-
-    async fn unsent(&self, max: usize) -> Result<Vec<Event>, StoreError> {
-        let rows = sqlx::query(concat!(
-            "select ",
-            event_columns!(),
-            "
-              from mapae.events e
-             where not e.sent
-               and not exists (select from mapae.events b where b.job = e.job and b.sequence < e.sequence and not b.sent)
-             order by e.number
-             limit $1
-            ",
-        ))
-        .bind(i64::try_from(max).unwrap_or(i64::MAX))
-        .rows(&self.pool)
-        .await?;
-        rows.iter().map(event).collect()
-    }
-
-    async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError> {
-        sqlx::query(
-            "
-            with given as (
-                select * from unnest($1::uuid[], $2::bigint[]) g (job, sequence)
-            ), last as (
-                delete from mapae.events e using given g
-                 where e.job = any($1) and e.job = g.job and e.sequence = g.sequence
-                   and not exists (select from mapae.jobs j where j.id = e.job)
-            )
-            update mapae.events e set sent = true
-              from given g
-             where e.job = any($1) and e.job = g.job and e.sequence = g.sequence
-               and exists (select from mapae.jobs j where j.id = e.job)
-            ",
-        )
-        .bind(events.iter().map(|(job, _)| job.0).collect::<Vec<_>>())
-        .bind(
-            events
-                .iter()
-                .map(|(_, sequence)| i64::try_from(*sequence).unwrap_or(i64::MAX))
-                .collect::<Vec<_>>(),
-        )
-        .done(&self.pool)
-        .await?;
-        Ok(())
     }
 }

@@ -96,8 +96,14 @@ impl Run for Postgres {
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<State, SettleError> {
-        let batcher = if self.writes_back(&settlement).await? { &self.written } else { &self.settles };
-        batcher.ask(settlement).await?
+        if !self.writes_back(&settlement).await? {
+            return self.settles.ask(settlement).await?;
+        }
+        // A record that somebody else has locked is waited for among others like it, and keeps nobody from its place.
+        match self.written.ask(settlement.clone()).await {
+            Err(StoreError::Locked(_)) => self.patient.ask(settlement).await?,
+            answer => answer?,
+        }
     }
 
     async fn progress(&self, lease: &Lease, progress: &Progress) -> Result<(), SettleError> {

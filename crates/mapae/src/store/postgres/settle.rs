@@ -1,8 +1,9 @@
 //! Settling (T5, T6, T6b): what a running job comes to, for many at once, under the token.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use sqlx::{PgConnection, PgPool, Row};
+use sqlx::{Connection, PgConnection, PgPool, Row};
 use uuid::Uuid;
 
 use super::ask::{Ask, within};
@@ -26,6 +27,30 @@ pub(super) async fn settle(
         super::mutant::tell_late(pool, &ids).await?;
     }
     answers
+}
+
+/// As [`settle`], waiting so long at most for what others have locked.
+pub(super) async fn settle_within(
+    pool: &PgPool,
+    batch: &[Settlement],
+    outbox: bool,
+    wait: Duration,
+) -> Result<Vec<Result<State, SettleError>>, StoreError> {
+    let mut connection = within(pool.acquire()).await?;
+    let mut transaction = within(connection.begin()).await?;
+    sqlx::query("select set_config('lock_timeout', $1, true)")
+        .bind(format!("{}ms", wait.as_millis()))
+        .done(&mut *transaction)
+        .await?;
+    let answers = settle_on(&mut transaction, batch, outbox).await?;
+    within(transaction.commit()).await?;
+    drop(connection);
+    #[cfg(feature = "faults")]
+    {
+        let ids: Vec<Uuid> = batch.iter().map(|settlement| settlement.lease.job.0).collect();
+        super::mutant::tell_late(pool, &ids).await?;
+    }
+    Ok(answers)
 }
 
 /// T5, T6, T6b, snoozing and handing back, for any number of jobs: state, result and event in one statement.

@@ -11,7 +11,9 @@ use uuid::Uuid;
 use super::Postgres;
 use super::ask::Ask;
 use crate::job::name::JobId;
-use crate::store::contract::{Answer, Delivery, Queue, Receiver, Scope, StoreError, Tell, Told, Undelivered};
+use crate::store::contract::{
+    Answer, Call, Crowd, Delivery, NOT_IN_TIME, Queue, Receiver, Scope, StoreError, Tell, Told, Undelivered,
+};
 use crate::store::row::{as_micros, big, delivery_row, undelivered_row};
 
 /// Of those that were given up: $1 the owner's name or null, $2 ids. Of its callbacks only: receivers are the
@@ -74,22 +76,32 @@ impl Tell for Postgres {
         Ok(usize::try_from(row.try_get::<i64, _>("told")?).unwrap_or_default())
     }
 
-    async fn lines(&self, after: &str, max: usize) -> Result<Vec<String>, StoreError> {
+    async fn due(&self, receivers: &[String]) -> Result<Vec<String>, StoreError> {
         let rows = sqlx::query(
             "
-            with recursive lines (name) as (
-                (select receiver from mapae.deliveries where dead_at is null and receiver > $1
-                  order by receiver limit 1)
+            select r.name from unnest($1::text[]) r (name)
+             where exists (select from mapae.deliveries d
+                            where d.receiver = r.name and d.dead_at is null and d.due_at <= now())
+            ",
+        )
+        .bind(receivers)
+        .rows(&self.pool)
+        .await?;
+        rows.iter().map(|row| Ok(row.try_get("name")?)).collect()
+    }
+
+    async fn callers(&self, after: &str, max: usize) -> Result<Vec<String>, StoreError> {
+        let rows = sqlx::query(
+            "
+            with recursive owners (name) as (
+                (select owner from mapae.deliveries
+                  where dead_at is null and url is not null and owner > $1 order by owner limit 1)
                 union all
-                select (select d.receiver from mapae.deliveries d
-                         where d.dead_at is null and d.receiver > l.name order by d.receiver limit 1)
-                  from lines l where l.name is not null
+                select (select d.owner from mapae.deliveries d
+                         where d.dead_at is null and d.url is not null and d.owner > o.name order by d.owner limit 1)
+                  from owners o where o.name is not null
             )
-            select l.name from lines l
-             where l.name is not null
-               and exists (select from mapae.deliveries d
-                            where d.receiver = l.name and d.dead_at is null and d.due_at <= now())
-             limit $2
+            select name from owners where name is not null limit $2
             ",
         )
         .bind(after)
@@ -97,6 +109,41 @@ impl Tell for Postgres {
         .rows(&self.pool)
         .await?;
         rows.iter().map(|row| Ok(row.try_get("name")?)).collect()
+    }
+
+    async fn calls(&self, owners: &[(String, String)], each: usize) -> Result<Vec<Call>, StoreError> {
+        let rows = sqlx::query(
+            "
+            select o.owner, l.name,
+                   exists (select from mapae.deliveries d
+                            where d.owner = o.owner and d.receiver = l.name and d.url is not null
+                              and d.dead_at is null and d.due_at <= now()) as due
+              from unnest($1::text[], $2::text[]) with ordinality o (owner, after, place)
+             cross join lateral (
+                   with recursive lines (name) as (
+                       (select d.receiver from mapae.deliveries d
+                         where d.owner = o.owner and d.url is not null and d.dead_at is null and d.receiver > o.after
+                         order by d.receiver limit 1)
+                       union all
+                       select (select d.receiver from mapae.deliveries d
+                                where d.owner = o.owner and d.url is not null and d.dead_at is null
+                                  and d.receiver > lines.name
+                                order by d.receiver limit 1)
+                         from lines where lines.name is not null
+                   )
+                   select name from lines where name is not null limit $3) l
+             order by o.place, l.name
+            ",
+        )
+        .bind(owners.iter().map(|(owner, _)| owner.clone()).collect::<Vec<_>>())
+        .bind(owners.iter().map(|(_, after)| after.clone()).collect::<Vec<_>>())
+        .bind(i64::try_from(each).unwrap_or(i64::MAX))
+        .rows(&self.pool)
+        .await?;
+        let call = |row: &PgRow| {
+            Ok(Call { owner: row.try_get("owner")?, line: row.try_get("name")?, due: row.try_get("due")? })
+        };
+        rows.iter().map(call).collect()
     }
 
     async fn take(&self, receiver: &str, max: usize, hold: Duration) -> Result<Vec<Delivery>, StoreError> {
@@ -189,6 +236,77 @@ impl Tell for Postgres {
         Ok(())
     }
 
+    async fn give_up(&self, age: Duration, max: usize) -> Result<usize, StoreError> {
+        let done = sqlx::query(
+            "
+            update mapae.deliveries d
+               set dead_at = now(), token = null, refusal = coalesce(d.refusal, $3)
+             where d.id = any(array(select id from mapae.deliveries
+                                     where dead_at is null and since <= now() - $1 * interval '1 microsecond'
+                                       and (token is null or due_at <= now())
+                                     order by since limit $2 for update skip locked))
+               and d.dead_at is null
+            ",
+        )
+        .bind(as_micros(age))
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .bind(NOT_IN_TIME)
+        .done(&self.pool)
+        .await?;
+        Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
+    }
+
+    async fn crowd(&self, receiver: &str, most: usize, max: usize) -> Result<Crowd, StoreError> {
+        let (most, max) = (i64::try_from(most).unwrap_or(i64::MAX), i64::try_from(max).unwrap_or(i64::MAX));
+        // Counted from the end that stays, so that what is within bounds costs no more than itself.
+        let given_up = sqlx::query(
+            "
+            with last as (
+                select due_at, id from mapae.deliveries where receiver = $1 and dead_at is null
+                 order by due_at desc, id desc offset $2 limit 1
+            )
+            update mapae.deliveries d
+               set dead_at = now(), token = null, refusal = coalesce(d.refusal, $4)
+             where d.id = any(array(select b.id from last
+                                     cross join lateral (
+                                           select id from mapae.deliveries
+                                            where receiver = $1 and dead_at is null
+                                              and (due_at, id) <= (last.due_at, last.id)
+                                              and (token is null or due_at <= now())
+                                            order by due_at, id limit $3 for update skip locked) b))
+               and d.dead_at is null
+            ",
+        )
+        .bind(receiver)
+        .bind(most)
+        .bind(max)
+        .bind(NOT_IN_TIME)
+        .done(&self.pool)
+        .await?;
+        let forgotten = sqlx::query(
+            "
+            with last as (
+                select id from mapae.deliveries where receiver = $1 and dead_at is not null
+                 order by id desc offset $2 limit 1
+            )
+            delete from mapae.deliveries d
+             where d.id = any(array(select b.id from last
+                                     cross join lateral (
+                                           select id from mapae.deliveries
+                                            where receiver = $1 and dead_at is not null and id <= last.id
+                                            order by id limit $3 for update skip locked) b))
+               and d.dead_at is not null
+            ",
+        )
+        .bind(receiver)
+        .bind(most)
+        .bind(max)
+        .done(&self.pool)
+        .await?;
+        let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
+        Ok(Crowd { given_up: count(given_up.rows_affected()), forgotten: count(forgotten.rows_affected()) })
+    }
+
     async fn undelivered(
         &self,
         scope: &Scope,
@@ -267,7 +385,33 @@ impl Tell for Postgres {
         Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
     }
 
-    async fn queues(&self, cap: usize) -> Result<Vec<Queue>, StoreError> {
+    async fn rename(&self, from: &str, to: &str, max: usize) -> Result<usize, StoreError> {
+        let row = sqlx::query(
+            "
+            with chosen as (
+                select id, exists (select from mapae.deliveries o
+                                    where o.receiver = $2 and o.job = d.job and o.sequence = d.sequence) as there
+                  from mapae.deliveries d
+                 where d.receiver = $1 order by d.job, d.sequence limit $3
+                   for update skip locked
+            ), twice as (
+                delete from mapae.deliveries where id = any(array(select id from chosen where there)) returning 1
+            ), moved as (
+                update mapae.deliveries set receiver = $2
+                 where id = any(array(select id from chosen where not there)) returning 1
+            )
+            select (select count(*) from twice) + (select count(*) from moved) as done
+            ",
+        )
+        .bind(from)
+        .bind(to)
+        .bind(i64::try_from(max).unwrap_or(i64::MAX))
+        .one(&self.pool)
+        .await?;
+        Ok(usize::try_from(row.try_get::<i64, _>("done")?).unwrap_or_default())
+    }
+
+    async fn queues(&self, of: Option<&[String]>, cap: usize) -> Result<Vec<Queue>, StoreError> {
         let rows = sqlx::query(
             "
             with recursive lines (name) as (
@@ -276,6 +420,10 @@ impl Tell for Postgres {
                 select (select d.receiver from mapae.deliveries d where d.receiver > l.name
                          order by d.receiver limit 1)
                   from lines l where l.name is not null
+            ), wanted (name) as (
+                select name from lines where $2::text[] is null
+                union all
+                select * from unnest($2::text[])
             )
             select l.name,
                    (select count(*) from (select from mapae.deliveries d
@@ -285,12 +433,13 @@ impl Tell for Postgres {
                    (select (extract(epoch from now() - min(w.since)) * 1000000)::bigint
                       from (select since from mapae.deliveries d
                              where d.receiver = l.name and d.dead_at is null limit $1) w) as oldest
-              from lines l
+              from wanted l
              where l.name is not null
              limit $1
             ",
         )
         .bind(i64::try_from(cap).unwrap_or(i64::MAX))
+        .bind(of)
         .rows(&self.views)
         .await?;
         rows.iter()

@@ -177,10 +177,10 @@ impl Postgres {
         ] {
             sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).done(&self.pool).await?;
         }
-        // Also what stands before a receiver that is no more.
         sqlx::query(
             "delete from mapae.deliveries where id = any(array(select id from mapae.deliveries
-              where since < now() - $1 * interval '1 microsecond' order by since limit $2))",
+              where dead_at < now() - $1 * interval '1 microsecond' order by dead_at limit $2))
+                and dead_at is not null",
         )
         .bind(as_micros(retention.failed))
         .bind(max)

@@ -25,7 +25,6 @@ macro_rules! event_columns {
          e.attempt, e.worker, e.code, e.transaction::text::bigint as transaction, e.number"
     };
 }
-pub(super) use event_columns;
 
 pub(super) fn event(row: &PgRow) -> Result<Event, StoreError> {
     let event: String = row.try_get("event")?;

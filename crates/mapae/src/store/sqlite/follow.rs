@@ -19,7 +19,7 @@ pub(super) async fn declare(tx: &mut Transaction<'_>, job: &NewJob) -> Result<()
         let query = sqlx::query("insert into callbacks (job, url, line, events) values ($1, $2, $3, $4)")
             .bind(job.id.0)
             .bind(callback.url.clone())
-            .bind(callback.line())
+            .bind(callback.line(&job.owner))
             .bind(events);
         tx.run(query).await?;
     }

@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 use sqlx::Row;
 
 use super::ring::outbox_lanes;
-use super::view::{event, event_columns};
 use super::window::offered_lanes;
 use super::{Sqlite, hex, limit, now, one};
-use crate::job::event::Event;
 use crate::job::name::{JobId, Lane};
 use crate::store::contract::{
     DOUBLINGS_MAX, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung, StoreError,
@@ -129,47 +127,5 @@ impl Keep for Sqlite {
 
     async fn expire(&self, max: usize) -> Result<usize, StoreError> {
         self.expire_some(max).await
-    }
-
-    async fn unsent(&self, max: usize) -> Result<Vec<Event>, StoreError> {
-        let query = sqlx::query(concat!(
-            "select ",
-            event_columns!(),
-            "
-              from events e
-             where not e.sent
-               and not exists (select 1 from events b where b.job = e.job and b.sequence < e.sequence and not b.sent)
-             order by e.number
-             limit $1
-            ",
-        ))
-        .bind(limit(max));
-        self.rows(query).await?.iter().map(event).collect()
-    }
-
-    async fn sent(&self, events: &[(JobId, u64)]) -> Result<(), StoreError> {
-        let given: Value = events.iter().map(|(job, sequence)| json!([hex(job.0), sequence])).collect();
-        self.write(async move |tx| {
-            let query = sqlx::query(
-                "
-                update events as e set sent = 1
-                  from json_each($1) g
-                 where e.job = unhex(g.value->>0) and e.sequence = g.value->>1
-                ",
-            )
-            .bind(given.clone());
-            tx.run(query).await?;
-            // Nothing else keeps those of jobs that are no more.
-            let last = sqlx::query(
-                "
-                delete from events
-                 where sent and job in (select unhex(value->>0) from json_each($1))
-                   and not exists (select 1 from jobs j where j.id = events.job)
-                ",
-            );
-            tx.run(last.bind(given)).await?;
-            Ok(())
-        })
-        .await
     }
 }

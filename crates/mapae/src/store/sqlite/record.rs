@@ -3,12 +3,16 @@
 use async_trait::async_trait;
 
 use super::Sqlite;
-use crate::store::contract::{KindPlan, Records, StoreError};
+use crate::store::contract::{Configuration, Described, KindPlan, Records, StoreError};
 
 #[async_trait]
 impl Records for Sqlite {
-    async fn describe(&self, _: &[KindPlan]) -> Result<(), StoreError> {
-        Ok(())
+    async fn describe(&self, _: &[KindPlan]) -> Result<Described, StoreError> {
+        Ok(Described { in_force: true, others: 0 })
+    }
+
+    async fn configurations(&self) -> Result<Vec<Configuration>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn heard(&self) -> Result<(), StoreError> {

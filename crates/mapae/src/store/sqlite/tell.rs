@@ -10,7 +10,9 @@ use uuid::Uuid;
 
 use super::{Sqlite, hex, limit, now};
 use crate::job::name::JobId;
-use crate::store::contract::{Answer, Delivery, Queue, Receiver, Scope, StoreError, Tell, Told, Undelivered};
+use crate::store::contract::{
+    Answer, Call, Crowd, Delivery, NOT_IN_TIME, Queue, Receiver, Scope, StoreError, Tell, Told, Undelivered,
+};
 use crate::store::row::{as_micros, big, delivery_row, undelivered_row};
 
 /// Of those that were given up: $1 the owner's name or null, $2 ids. Of its callbacks only: receivers are the
@@ -88,29 +90,74 @@ impl Tell for Sqlite {
         .await
     }
 
-    async fn lines(&self, after: &str, max: usize) -> Result<Vec<String>, StoreError> {
+    async fn due(&self, receivers: &[String]) -> Result<Vec<String>, StoreError> {
         let query = sqlx::query(concat!(
             "
-            with recursive lines (name) as (
-                select (select receiver from deliveries where dead_at is null and receiver > $1
-                         order by receiver limit 1)
-                union all
-                select (select d.receiver from deliveries d
-                         where d.dead_at is null and d.receiver > l.name order by d.receiver limit 1)
-                  from lines l where l.name is not null
-            )
-            select l.name from lines l
-             where l.name is not null
-               and exists (select 1 from deliveries d
-                            where d.receiver = l.name and d.dead_at is null and d.due_at <= ",
+            select r.value as name from json_each($1) r
+             where exists (select 1 from deliveries d
+                            where d.receiver = r.value and d.dead_at is null and d.due_at <= ",
             now!(),
             ")
-             limit $2
             ",
         ))
+        .bind(receivers.iter().cloned().collect::<Value>());
+        self.rows(query).await?.iter().map(|row| Ok(row.try_get("name")?)).collect()
+    }
+
+    async fn callers(&self, after: &str, max: usize) -> Result<Vec<String>, StoreError> {
+        let query = sqlx::query(
+            "
+            with recursive owners (name) as (
+                select (select owner from deliveries
+                         where dead_at is null and url is not null and owner > $1 order by owner limit 1)
+                union all
+                select (select d.owner from deliveries d
+                         where d.dead_at is null and d.url is not null and d.owner > l.name order by d.owner limit 1)
+                  from owners l where l.name is not null
+            )
+            select name from owners where name is not null limit $2
+            ",
+        )
         .bind(after.to_owned())
         .bind(limit(max));
         self.rows(query).await?.iter().map(|row| Ok(row.try_get("name")?)).collect()
+    }
+
+    async fn calls(&self, owners: &[(String, String)], each: usize) -> Result<Vec<Call>, StoreError> {
+        let mut calls = Vec::new();
+        for (owner, after) in owners {
+            let query = sqlx::query(concat!(
+                "
+                with recursive lines (name) as (
+                    select (select receiver from deliveries
+                             where owner = $1 and url is not null and dead_at is null and receiver > $2
+                             order by receiver limit 1)
+                    union all
+                    select (select d.receiver from deliveries d
+                             where d.owner = $1 and d.url is not null and d.dead_at is null and d.receiver > l.name
+                             order by d.receiver limit 1)
+                      from lines l where l.name is not null
+                )
+                select l.name,
+                       exists (select 1 from deliveries d
+                                where d.owner = $1 and d.receiver = l.name and d.url is not null
+                                  and d.dead_at is null and d.due_at <= ",
+                now!(),
+                ") as due
+                  from lines l
+                 where l.name is not null
+                 limit $3
+                ",
+            ))
+            .bind(owner.clone())
+            .bind(after.clone())
+            .bind(limit(each));
+            for row in self.rows(query).await? {
+                let (line, due) = (row.try_get("name")?, row.try_get("due")?);
+                calls.push(Call { owner: owner.clone(), line, due });
+            }
+        }
+        Ok(calls)
     }
 
     async fn take(&self, receiver: &str, max: usize, hold: Duration) -> Result<Vec<Delivery>, StoreError> {
@@ -188,6 +235,68 @@ impl Tell for Sqlite {
                 tx.run(query).await?;
             }
             Ok(())
+        })
+        .await
+    }
+
+    async fn give_up(&self, age: Duration, max: usize) -> Result<usize, StoreError> {
+        let max = limit(max);
+        self.write(async move |tx| {
+            let query = sqlx::query(
+                "
+                update deliveries set dead_at = $3, token = null, refusal = coalesce(refusal, $4)
+                 where id in (select id from deliveries
+                               where dead_at is null and since <= $3 - $1 and (token is null or due_at <= $3)
+                               order by since limit $2)
+                ",
+            )
+            .bind(as_micros(age))
+            .bind(max)
+            .bind(tx.now)
+            .bind(NOT_IN_TIME);
+            Ok(usize::try_from(tx.run(query).await?).unwrap_or(usize::MAX))
+        })
+        .await
+    }
+
+    async fn crowd(&self, receiver: &str, most: usize, max: usize) -> Result<Crowd, StoreError> {
+        let (receiver, most, max) = (receiver.to_owned(), limit(most), limit(max));
+        self.write(async move |tx| {
+            // Counted from the end that stays, so that what is within bounds costs no more than itself.
+            let given_up = sqlx::query(
+                "
+                update deliveries set dead_at = $4, token = null, refusal = coalesce(refusal, $5)
+                 where id in (select id from deliveries
+                               where receiver = $1 and dead_at is null
+                                 and (due_at, id) <= (select due_at, id from deliveries
+                                                       where receiver = $1 and dead_at is null
+                                                       order by due_at desc, id desc limit 1 offset $2)
+                                 and (token is null or due_at <= $4)
+                               order by due_at, id limit $3)
+                ",
+            )
+            .bind(receiver.clone())
+            .bind(most)
+            .bind(max)
+            .bind(tx.now)
+            .bind(NOT_IN_TIME);
+            let given_up = tx.run(given_up).await?;
+            let forgotten = sqlx::query(
+                "
+                delete from deliveries
+                 where id in (select id from deliveries
+                               where receiver = $1 and dead_at is not null
+                                 and id <= (select id from deliveries where receiver = $1 and dead_at is not null
+                                             order by id desc limit 1 offset $2)
+                               order by id limit $3)
+                ",
+            )
+            .bind(receiver)
+            .bind(most)
+            .bind(max);
+            let forgotten = tx.run(forgotten).await?;
+            let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
+            Ok(Crowd { given_up: count(given_up), forgotten: count(forgotten) })
         })
         .await
     }
@@ -276,7 +385,33 @@ impl Tell for Sqlite {
         .await
     }
 
-    async fn queues(&self, cap: usize) -> Result<Vec<Queue>, StoreError> {
+    async fn rename(&self, from: &str, to: &str, max: usize) -> Result<usize, StoreError> {
+        let (from, to, max) = (from.to_owned(), to.to_owned(), limit(max));
+        self.write(async move |tx| {
+            let twice = sqlx::query(
+                "
+                delete from deliveries
+                 where id in (select d.id from deliveries d
+                               where d.receiver = $1
+                                 and exists (select 1 from deliveries o
+                                              where o.receiver = $2 and o.job = d.job and o.sequence = d.sequence)
+                               order by d.job, d.sequence limit $3)
+                ",
+            );
+            let twice = tx.run(twice.bind(from.clone()).bind(to.clone()).bind(max)).await?;
+            let moved = sqlx::query(
+                "
+                update or ignore deliveries set receiver = $2
+                 where id in (select id from deliveries where receiver = $1 order by job, sequence limit $3)
+                ",
+            );
+            let moved = tx.run(moved.bind(from).bind(to).bind(max)).await?;
+            Ok(usize::try_from(twice + moved).unwrap_or(usize::MAX))
+        })
+        .await
+    }
+
+    async fn queues(&self, of: Option<&[String]>, cap: usize) -> Result<Vec<Queue>, StoreError> {
         let query = sqlx::query(concat!(
             "
             with recursive lines (name) as (
@@ -284,6 +419,10 @@ impl Tell for Sqlite {
                 union all
                 select (select d.receiver from deliveries d where d.receiver > l.name order by d.receiver limit 1)
                   from lines l where l.name is not null
+            ), wanted (name) as (
+                select name from lines where $2 is null
+                union all
+                select value from json_each($2) where $2 is not null
             )
             select l.name,
                    (select count(*) from (select 1 from deliveries d
@@ -294,12 +433,13 @@ impl Tell for Sqlite {
             now!(),
             " - min(since) from (select since from deliveries d
                                   where d.receiver = l.name and d.dead_at is null limit $1)) as oldest
-              from lines l
+              from wanted l
              where l.name is not null
              limit $1
             ",
         ))
-        .bind(limit(cap));
+        .bind(limit(cap))
+        .bind(of.map(|names| names.iter().cloned().collect::<Value>()));
         self.rows(query)
             .await?
             .iter()

@@ -169,9 +169,8 @@ async fn forget(tx: &mut Transaction<'_>, retention: &Retention, max: i64) -> Re
     ] {
         tx.run(sqlx::query(statement).bind(as_micros(retention.memory)).bind(max).bind(tx.now)).await?;
     }
-    // Also what stands before a receiver that is no more.
     let old = "delete from deliveries
-                where id in (select id from deliveries where since < $3 - $1 order by since limit $2)";
+                where id in (select id from deliveries where dead_at < $3 - $1 order by dead_at limit $2)";
     tx.run(sqlx::query(old).bind(as_micros(retention.failed)).bind(max).bind(tx.now)).await?;
     Ok(())
 }

@@ -28,7 +28,6 @@ macro_rules! event_columns {
         "e.job, e.sequence, e.owner, e.kind, e.event, e.at, e.attempt, e.worker, e.code, e.number"
     };
 }
-pub(super) use event_columns;
 
 pub(super) fn event(row: &SqliteRow) -> Result<Event, StoreError> {
     let event: String = row.try_get("event")?;

@@ -72,8 +72,6 @@ pub(crate) async fn everything(store: &dyn Store) {
     store.redrive(&Scope::All, cancelled).await.unwrap_err();
     store.reap(10).await.unwrap();
     store.expire(10).await.unwrap();
-    store.unsent(10).await.unwrap();
-    store.sent(&[(id, 1)]).await.unwrap();
     store.prune(&Retention::default(), 10).await.unwrap();
     store.garbage(10).await.unwrap();
     store.swept(&[Garbage { file: "f".into(), since: Default::default() }]).await.unwrap();
@@ -122,6 +120,7 @@ pub(crate) async fn everything(store: &dyn Store) {
         writes: Default::default(),
     };
     store.describe(&[known]).await.unwrap();
+    store.configurations().await.unwrap();
     let key = NewKey { id: "k".into(), hash: [0; 32], owner: None, scopes: vec![], lifetime: None };
     store.add_key(key).await.unwrap();
     store.key(&[0; 32]).await.unwrap().unwrap();
@@ -257,7 +256,9 @@ async fn tells(store: &dyn Store) {
     for _ in 0..3 {
         store.spread(&to, 10).await.unwrap();
     }
-    assert!(store.lines("", 10).await.unwrap().len() >= 2);
+    assert_eq!(store.due(&["a".into(), "b".into()]).await.unwrap().len(), 2);
+    store.callers("", 10).await.unwrap();
+    store.calls(&[(owner().into(), String::new())], 10).await.unwrap();
     let taken = store.take("a", 5, LONG).await.unwrap();
     let (code, mut answers) = ("receiver-silent".to_owned(), Vec::new());
     for (delivery, answer) in taken.iter().zip([
@@ -279,5 +280,9 @@ async fn tells(store: &dyn Store) {
     assert_eq!(store.resend(&Scope::All, &[answers[2].id]).await.unwrap().len(), 1);
     assert_eq!(store.forgo(&Scope::All, &[answers[3].id]).await.unwrap().len(), 1);
     store.replay("c", &[(called, 1)]).await.unwrap();
-    store.queues(1_000).await.unwrap();
+    assert_eq!(store.give_up(Duration::ZERO, 1).await.unwrap(), 1);
+    store.crowd("b", 1, 1).await.unwrap();
+    store.queues(None, 1_000).await.unwrap();
+    store.queues(Some(&["a".into()]), 1_000).await.unwrap();
+    store.rename("a", "d", 10).await.unwrap();
 }

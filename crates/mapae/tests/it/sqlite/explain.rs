@@ -43,8 +43,9 @@ async fn explain_every_statement() {
     transaction.commit().await.unwrap();
     let mut explained = 0;
     let statements = heard::statements();
-    // What stands within a trigger is no statement by itself.
-    let alone = statements.iter().filter(|all| !all.contains("create trigger"));
+    // What stands within a trigger is no statement by itself, and what moves rows from one schema to the next runs once.
+    let alone =
+        statements.iter().filter(|all| !all.contains("create trigger") && !all.contains("drop index"));
     for statement in alone.flat_map(|all| all.split(';')).map(str::trim) {
         let reads =
             ["with", "select", "insert", "update", "delete"].iter().any(|verb| statement.starts_with(verb));

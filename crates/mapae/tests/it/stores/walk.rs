@@ -16,10 +16,10 @@ use mapae::job::name::{IdempotencyKey, JobId, Priority};
 use mapae::job::record::{Checkpoint, FirstRing, NewJob, Output, Progress};
 use mapae::job::retry::{Backoff, Failure, RetryPolicy, Verdict};
 use mapae::job::timestamp::Timestamp;
-use mapae::store::contract::{Member, Retention, RingPlan, Scope, Store};
+use mapae::store::contract::{Answer, Delivery, Member, Retention, RingPlan, Scope, Store};
 use serde_json::json;
 
-use self::expect::{Held, Known};
+use self::expect::{Held, Known, Standing};
 use super::{Harness, backends, join, kind, owner};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -30,7 +30,7 @@ const KINDS: [&str; 2] = ["analyze", "notify"];
 const WORKERS: [&str; 3] = ["w1", "w2", "w3"];
 
 /// What walks have to meet between them: a walk that never comes by a situation proves nothing of it.
-const SIGHTS: [&str; 29] = [
+const SIGHTS: [&str; 35] = [
     "accept again",
     "accept refused",
     "beat lost",
@@ -51,8 +51,10 @@ const SIGHTS: [&str; 29] = [
     "control not found",
     "expire",
     "fenced out",
+    "given up",
     "lend",
     "prune",
+    "put off",
     "reap",
     "reap of the gone",
     "reap of the lent",
@@ -60,6 +62,10 @@ const SIGHTS: [&str; 29] = [
     "settle",
     "settle again",
     "settle of a deleted job",
+    "told",
+    "told again",
+    "told in vain",
+    "told too late",
 ];
 
 /// Numbers from a seed (SplitMix64).
@@ -111,6 +117,10 @@ struct Walk<'a> {
     paused: Vec<mapae::job::name::Lane>,
     /// Pointers handed out last, to be confirmed.
     rung: Vec<(JobId, u32)>,
+    /// What stands before the receiver of events.
+    standing: Vec<Standing>,
+    /// What was handed out to be told, and not answered yet.
+    taken: Vec<Delivery>,
     log: Vec<String>,
     met: BTreeSet<&'static str>,
 }
@@ -183,6 +193,8 @@ async fn walk(harness: &dyn Harness, seed: u64) -> BTreeSet<&'static str> {
         workers: Vec::new(),
         paused: Vec::new(),
         rung: Vec::new(),
+        standing: Vec::new(),
+        taken: Vec::new(),
         log: Vec::new(),
         met: BTreeSet::new(),
     };
@@ -213,7 +225,7 @@ impl Walk<'_> {
         if self.jobs.is_empty() {
             return self.accept().await;
         }
-        match self.dice.roll(36) {
+        match self.dice.roll(38) {
             0..=3 => self.accept().await,
             4..=5 => self.ring().await,
             6 => self.confirm().await,
@@ -231,8 +243,8 @@ impl Walk<'_> {
             29 => self.pause_or_resume().await,
             30 => self.prune().await,
             31 => self.restart().await,
-            32 => self.send().await,
-            33..=34 => self.lend().await,
+            32..=34 => self.tell().await,
+            35..=36 => self.lend().await,
             _ => {
                 let by = self.dice.days(1, 2);
                 self.pass(by).await;
@@ -459,9 +471,30 @@ impl Walk<'_> {
         self.expect_restart(worker).await;
     }
 
-    async fn send(&mut self) {
-        let take = 1 + self.dice.index(3);
-        self.expect_unsent(take).await;
+    async fn tell(&mut self) {
+        if self.dice.chance(2) {
+            self.expect_spread().await;
+        }
+        if self.dice.chance(4) {
+            let age = self.dice.days(1, 3);
+            self.expect_give_up(age).await;
+        }
+        let (max, hold) = (1 + self.dice.index(4), self.dice.days(1, 2));
+        self.expect_take(max, hold).await;
+        for _ in 0..self.dice.roll(4) {
+            if self.taken.is_empty() {
+                return;
+            }
+            let place = self.dice.index(self.taken.len());
+            let delivery = self.taken.swap_remove(place);
+            let code = "receiver-silent".to_owned();
+            let answer = match self.dice.roll(5) {
+                0 => Answer::Later { wait: self.dice.days(1, 2), code },
+                1 => Answer::Dead { code },
+                _ => Answer::Taken,
+            };
+            self.expect_told(&delivery, answer).await;
+        }
     }
 
     async fn expire(&mut self) {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use mapae::job::event::{EventKind, Position};
 use mapae::job::name::JobId;
-use mapae::store::contract::{EventFilter, Pruned, Scope};
+use mapae::store::contract::{EventFilter, Scope};
 
-use crate::stores::{LEASE, everywhere, job, soon};
+use crate::stores::{everywhere, job, soon};
 
 #[tokio::test]
 async fn an_event_reader_misses_nothing_however_many_write() {
@@ -72,45 +72,6 @@ async fn a_reader_of_a_database_that_was_restored_since_is_told_everything_again
             assert_eq!(jobs(&read(lost).await), [first, second], "{place}");
             assert_eq!(read(Position { at: 0, ..all[1].1 }).await, [], "nothing is known of its time");
         }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn events_are_handed_out_in_order_until_they_are_sent() {
-    everywhere(async |bench| {
-        let id = bench.accept(job()).await;
-        bench.store.cancel(&Scope::All, id).await.unwrap();
-        let mut told = Vec::new();
-        for _ in 0..2 {
-            let unsent = soon("the outbox is read", async || {
-                let unsent = bench.store.unsent(10).await.unwrap();
-                (!unsent.is_empty()).then_some(unsent)
-            });
-            let lowest = unsent.await.remove(0);
-            assert_eq!(bench.store.unsent(10).await.unwrap()[0], lowest, "again until it is marked");
-            bench.store.sent(&[(id, lowest.sequence)]).await.unwrap();
-            told.push(lowest.event);
-        }
-        assert_eq!(told, [EventKind::Accepted, EventKind::Cancelled]);
-        assert_eq!(bench.store.unsent(10).await.unwrap(), []);
-        assert_eq!(bench.store.stats().await.unwrap().outbox, 0);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn an_event_is_sent_even_when_its_job_is_gone_before() {
-    everywhere(async |bench| {
-        let id = bench.accept(job()).await;
-        bench.store.delete(&Scope::All, id).await.unwrap();
-        assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
-        let mut told = Vec::new();
-        while let Some(event) = bench.store.unsent(10).await.unwrap().pop() {
-            bench.store.sent(&[(id, event.sequence)]).await.unwrap();
-            told.push(event.event);
-        }
-        assert_eq!(told, [EventKind::Accepted, EventKind::Cancelled]);
     })
     .await;
 }

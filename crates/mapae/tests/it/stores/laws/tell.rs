@@ -5,7 +5,7 @@ use std::time::Duration;
 use mapae::job::event::EventKind;
 use mapae::job::name::JobId;
 use mapae::job::record::{Callback, NewJob};
-use mapae::store::contract::{Answer, Delivery, Pruned, Receiver, Scope, Told};
+use mapae::store::contract::{Answer, Crowd, Delivery, Pruned, Receiver, Scope, Told};
 use uuid::Uuid;
 
 use crate::stores::{Bench, LEASE, everywhere, job, kind, owner};
@@ -59,8 +59,6 @@ async fn every_receiver_is_told_of_every_event_in_the_order_of_its_job() {
     everywhere(async |bench| {
         let jobs = [bench.cancelled().await, bench.cancelled().await];
         bench.spread(&[receiver("a"), receiver("b")], 4).await;
-        assert_eq!(bench.store.lines("", 9).await.unwrap(), ["a", "b"]);
-        assert_eq!(bench.store.lines("a", 9).await.unwrap(), ["b"]);
 
         let first = bench.take("a").await;
         assert_eq!(shown(&first, &jobs), [(0, 1), (1, 1)]);
@@ -77,11 +75,39 @@ async fn every_receiver_is_told_of_every_event_in_the_order_of_its_job() {
         assert_eq!(shown(&last, &jobs), [(0, 2)]);
         bench.say(&last[0], Answer::Taken).await;
         assert!(bench.take("a").await.is_empty());
-        let queues = bench.store.queues(100).await.unwrap();
+        let queues = bench.store.queues(None, 100).await.unwrap();
         assert_eq!(
             queues.iter().map(|queue| (&*queue.receiver, queue.waiting)).collect::<Vec<_>>(),
             [("b", 4)]
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_nobody_has_been_told_of_is_counted_until_it_stands_before_somebody() {
+    everywhere(async |bench| {
+        bench.cancelled().await;
+        assert_eq!(bench.store.stats().await.unwrap().outbox, 2);
+        bench.spread(&[receiver("a")], 2).await;
+        assert_eq!(bench.store.stats().await.unwrap().outbox, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_is_told_even_when_its_job_is_gone_before() {
+    everywhere(async |bench| {
+        let id = bench.accept(job()).await;
+        bench.store.delete(&Scope::All, id).await.unwrap();
+        assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
+        bench.spread(&[receiver("a")], 2).await;
+        let mut told = Vec::new();
+        while let Some(delivery) = bench.take("a").await.pop() {
+            told.push(delivery.event.event);
+            bench.say(&delivery, Answer::Taken).await;
+        }
+        assert_eq!(told, [EventKind::Accepted, EventKind::Cancelled]);
     })
     .await;
 }
@@ -163,7 +189,7 @@ async fn an_owner_sees_and_moves_what_was_given_up_of_its_own_callbacks_only() {
         let called = bench.accept(NewJob { callback: Some(callback), ..job() }).await;
         bench.store.cancel(&Scope::All, called).await.unwrap();
         bench.spread(&[receiver("audit")], 2).await;
-        for line in ["audit", "https://a.example"] {
+        for line in ["audit", "acme https://a.example"] {
             bench.say(&bench.take(line).await[0], dead()).await;
         }
         let all = bench.store.undelivered(&Scope::All, None, None, 9).await.unwrap();
@@ -173,11 +199,11 @@ async fn an_owner_sees_and_moves_what_was_given_up_of_its_own_callbacks_only() {
         for scope in [&acme, &other] {
             let seen = bench.store.undelivered(scope, None, None, 9).await.unwrap();
             let own: Vec<u64> = seen.iter().map(|one| one.id).collect();
-            assert!(seen.iter().all(|one| one.receiver == "https://a.example"));
+            assert!(seen.iter().all(|one| one.receiver == "acme https://a.example"));
             assert_eq!(own.len(), usize::from(scope == &acme));
             assert_eq!(bench.store.resend(scope, &ids).await.unwrap(), own);
         }
-        bench.say(&bench.take("https://a.example").await[0], dead()).await;
+        bench.say(&bench.take("acme https://a.example").await[0], dead()).await;
         assert!(bench.store.forgo(&other, &ids).await.unwrap().is_empty());
         assert_eq!(bench.store.forgo(&acme, &ids).await.unwrap().len(), 1);
         assert_eq!(bench.store.undelivered(&Scope::All, None, None, 9).await.unwrap()[0].receiver, "audit");
@@ -202,9 +228,10 @@ async fn a_receiver_is_told_of_what_it_wants_and_a_callback_of_its_own_job() {
         let mail = NewJob { kind: kind("mail.send"), ..job() };
         let jobs = [called, bench.accept(mail).await];
         bench.spread(&to, 3).await;
-        let lines = bench.store.lines("", 9).await.unwrap();
-        assert_eq!(lines, ["ends", "https://hooks.example:8443", "kinds"]);
-        let told = bench.take("https://hooks.example:8443").await;
+        let lines: Vec<String> =
+            bench.store.queues(None, 9).await.unwrap().into_iter().map(|queue| queue.receiver).collect();
+        assert_eq!(lines, ["acme https://hooks.example:8443", "ends", "kinds"]);
+        let told = bench.take("acme https://hooks.example:8443").await;
         assert_eq!((shown(&told, &jobs), &told[0].url), (vec![(0, 2)], &Some(callback.url)));
         assert_eq!(shown(&bench.take("ends").await, &jobs), [(0, 2)]);
         assert_eq!(shown(&bench.take("kinds").await, &jobs), [(0, 1), (1, 1)]);
@@ -224,9 +251,9 @@ async fn what_is_told_outlives_its_job_and_no_job_goes_before_its_callback_is_to
         assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
         bench.spread(&[receiver("a")], 4).await;
         assert_eq!(bench.prune(1000 * LEASE).await, Pruned { buried: 1, expired: 0 });
-        assert_eq!(bench.take("https://a.example").await[0].event.event, EventKind::Cancelled);
+        assert_eq!(bench.take("acme https://a.example").await[0].event.event, EventKind::Cancelled);
         assert_eq!(shown(&bench.take("a").await, &[plain, called]), [(0, 1), (1, 1)]);
-        assert_eq!(bench.store.unsent(10).await.unwrap(), []);
+        bench.spread(&[receiver("a")], 0).await;
     })
     .await;
 }
@@ -251,15 +278,122 @@ async fn events_are_replayed_to_one_receiver_however_often_they_were_told() {
 }
 
 #[tokio::test]
-async fn what_nobody_tells_is_forgotten_with_the_dead_letters() {
+async fn what_stands_there_is_given_up_when_its_time_is_over_and_only_then_forgotten() {
     everywhere(async |bench| {
-        bench.cancelled().await;
+        let jobs = [bench.cancelled().await];
+        let standing = async || {
+            let queues = bench.store.queues(None, 9).await.unwrap();
+            queues.first().map(|queue| (queue.waiting, queue.dead)).unwrap_or_default()
+        };
         bench.spread(&[receiver("gone")], 2).await;
         bench.harness.pass(10 * LEASE).await;
-        bench.prune(100 * LEASE).await;
-        assert_eq!(bench.store.queues(9).await.unwrap()[0].waiting, 2);
         bench.prune(5 * LEASE).await;
-        assert!(bench.store.queues(9).await.unwrap().is_empty());
+        assert_eq!(standing().await, (2, 0), "what may yet be told is not forgotten");
+        assert_eq!(bench.store.give_up(20 * LEASE, 9).await.unwrap(), 0);
+        let being_told = bench.take("gone").await;
+        assert_eq!(shown(&being_told, &jobs), [(0, 1)]);
+        assert_eq!(bench.store.give_up(10 * LEASE, 9).await.unwrap(), 1, "not what is being told");
+        bench.harness.pass(HOLD).await;
+        assert_eq!(bench.store.give_up(10 * LEASE, 9).await.unwrap(), 1, "its taker is gone");
+        bench.say(&being_told[0], Answer::Taken).await;
+        assert_eq!(standing().await, (0, 2), "and says nothing any more");
+        let listed = bench.store.undelivered(&Scope::All, None, None, 9).await.unwrap();
+        assert!(listed.iter().all(|one| one.code == "receiver-behind"), "{listed:?}");
+        bench.prune(5 * LEASE).await;
+        assert_eq!(standing().await, (0, 2), "it waits for a person as long as a dead letter");
+        bench.harness.pass(10 * LEASE).await;
+        bench.prune(5 * LEASE).await;
+        assert_eq!(standing().await, (0, 0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_too_much_for_a_receiver_is_given_up_and_then_forgotten_from_the_oldest_on() {
+    everywhere(async |bench| {
+        let mut jobs = Vec::new();
+        for _ in 0..5 {
+            jobs.push(bench.cancelled().await);
+        }
+        bench.spread(&[receiver("a"), receiver("b")], 10).await;
+        let crowd = |given_up, forgotten| Crowd { given_up, forgotten };
+        assert_eq!(bench.store.crowd("a", 10, 100).await.unwrap(), crowd(0, 0));
+        assert_eq!(bench.store.crowd("a", 4, 2).await.unwrap(), crowd(2, 0), "some at a time");
+        assert_eq!(bench.store.crowd("a", 4, 100).await.unwrap(), crowd(4, 2));
+        assert_eq!(bench.store.crowd("a", 4, 100).await.unwrap(), crowd(0, 0));
+        let left = bench.take("a").await;
+        assert_eq!(shown(&left, &jobs), [(3, 1), (4, 1)], "the last are left");
+        let dead = bench.store.undelivered(&Scope::All, Some("a"), None, 9).await.unwrap();
+        assert_eq!(dead.iter().map(|one| one.job).collect::<Vec<_>>(), [jobs[2], jobs[2], jobs[1], jobs[1]]);
+        assert_eq!(bench.store.queues(None, 100).await.unwrap()[1].waiting, 10, "another's is another's");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_receiver_under_a_new_name_is_told_what_stood_before_the_old_one_and_nothing_twice() {
+    everywhere(async |bench| {
+        let jobs = [bench.cancelled().await, bench.cancelled().await];
+        bench.spread(&[receiver("old")], 4).await;
+        let told = bench.take("old").await;
+        assert_eq!(bench.store.replay("new", &[(jobs[1], 2)]).await.unwrap(), 1);
+        let mut moved = 0;
+        loop {
+            match bench.store.rename("old", "new", 3).await.unwrap() {
+                0 => break,
+                some => moved += some,
+            }
+        }
+        assert_eq!(moved, 4);
+        let names = ["old".to_owned(), "new".to_owned()];
+        let waiting = async || {
+            let mut queues = bench.store.queues(Some(&names), 9).await.unwrap();
+            queues.sort_by(|one, other| other.receiver.cmp(&one.receiver));
+            queues.into_iter().map(|queue| queue.waiting).collect::<Vec<_>>()
+        };
+        assert_eq!(waiting().await, [0, 4]);
+        bench.say(&told[0], Answer::Taken).await;
+        assert_eq!(waiting().await, [0, 3], "who was telling it may say what came of it");
+        assert_eq!(shown(&bench.take("new").await, &jobs), [(0, 2)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn callbacks_stand_in_lines_of_their_owners() {
+    everywhere(async |bench| {
+        let called = |name: &str, url: &str| {
+            let callback = Callback { url: url.into(), events: vec![EventKind::Accepted] };
+            NewJob { owner: owner(name), callback: Some(callback), ..job() }
+        };
+        for (name, url) in [
+            ("acme", "https://a.example/1"),
+            ("acme", "https://b.example/"),
+            ("acme", "https://c.example/"),
+            ("zoo", "https://a.example/2"),
+        ] {
+            bench.accept(called(name, url)).await;
+        }
+        bench.spread(&[receiver("a")], 4).await;
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(bench.store.due(&names(&["a", "b"])).await.unwrap(), ["a"]);
+        assert_eq!(bench.store.callers("", 9).await.unwrap(), ["acme", "zoo"]);
+        assert_eq!(bench.store.callers("", 1).await.unwrap(), ["acme"]);
+        assert_eq!(bench.store.callers("acme", 9).await.unwrap(), ["zoo"]);
+
+        let taken = bench.take("acme https://a.example").await;
+        assert_eq!(taken.len(), 1, "another owner's at the same host is not in it");
+        let calls = async |after: &str, each| {
+            let asked = [("zoo".to_owned(), String::new()), ("acme".to_owned(), after.to_owned())];
+            let calls = bench.store.calls(&asked, each).await.unwrap();
+            calls.into_iter().map(|call| (call.line, call.due)).collect::<Vec<_>>()
+        };
+        let zoo = ("zoo https://a.example".to_owned(), true);
+        let line = |host: &str, due| (format!("acme https://{host}.example"), due);
+        assert_eq!(calls("", 2).await, [zoo.clone(), line("a", false), line("b", true)]);
+        assert_eq!(calls(&line("b", true).0, 2).await, [zoo.clone(), line("c", true)]);
+        bench.say(&taken[0], Answer::Taken).await;
+        assert_eq!(calls("", 9).await, [zoo, line("b", true), line("c", true)]);
     })
     .await;
 }
@@ -284,8 +418,8 @@ async fn many_keepers_at_once_hand_each_event_to_one_and_keep_the_order() {
                             .collect();
                         told.extend(taken.into_iter().map(|one| (one.event.job, one.event.sequence)));
                         store.told(&answers).await.unwrap();
-                        let waits = store.queues(1).await.unwrap();
-                        if waits.is_empty() && store.unsent(1).await.unwrap().is_empty() {
+                        let waits = store.queues(None, 1).await.unwrap();
+                        if waits.is_empty() && store.spread(&[receiver("a")], 7).await.unwrap() == 0 {
                             break;
                         }
                     }

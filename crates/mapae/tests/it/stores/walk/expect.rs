@@ -4,6 +4,7 @@ mod claim;
 mod control;
 mod hold;
 mod keep;
+mod tell;
 mod view;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use mapae::job::timestamp::Timestamp;
 use mapae::job::{Effect, Life, Refused, State, Status, Step};
 use mapae::store::contract::Scope;
 
+pub(super) use self::tell::Standing;
 use super::Walk;
 
 /// Longer than a walk takes, shorter than any of its durations.
@@ -29,7 +31,8 @@ pub(super) struct Known {
     /// Pruned or buried: as if it had never been.
     gone: bool,
     events: Vec<(EventKind, Option<u32>)>,
-    sent: u64,
+    /// So many of its events stood before the receiver at some time.
+    spread: u64,
     finished_at: Option<Timestamp>,
     failure: Option<(String, u32)>,
     progress: Option<Progress>,

@@ -56,7 +56,7 @@ impl Walk<'_> {
             life,
             gone: false,
             events: vec![(EventKind::Accepted, None)],
-            sent: 0,
+            spread: 0,
             finished_at: None,
             failure: None,
             progress: None,

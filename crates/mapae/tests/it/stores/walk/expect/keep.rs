@@ -185,42 +185,12 @@ impl Walk<'_> {
                 buried += usize::from(known.life.delete_asked);
             }
         }
+        self.standing.retain(|one| one.dead_at.is_none_or(|at| at + retention.failed > now));
         assert_eq!(pruned.buried + pruned.expired, count);
         assert!(pruned.buried <= buried);
         if count > 0 {
             self.met.insert("prune");
         }
         self.look_at_everything().await;
-    }
-
-    pub(in crate::stores::walk) async fn expect_unsent(&mut self, take: usize) {
-        let waiting: BTreeSet<usize> = (0..self.jobs.len())
-            .filter(|place| {
-                self.jobs[*place].readable() && self.jobs[*place].sent < self.jobs[*place].life.sequence
-            })
-            .collect();
-        let unsent = soon("every job's lowest unsent event is handed out", async || {
-            let unsent = self.store.unsent(1000).await.unwrap();
-            let jobs: BTreeSet<usize> = unsent.iter().map(|event| self.known(event.job)).collect();
-            waiting.is_subset(&jobs).then_some(unsent)
-        })
-        .await;
-        let names: Vec<String> =
-            unsent.iter().map(|event| format!("{}/{}", self.name(event.job), event.sequence)).collect();
-        self.log.push(format!("unsent => {names:?}, the first {take} are sent"));
-        let mut next: Vec<u64> = self.jobs.iter().map(|known| known.sent + 1).collect();
-        for event in &unsent {
-            let place = self.known(event.job);
-            assert_eq!(event.sequence, next[place], "job {place}'s events come in order");
-            assert_eq!(event.event, self.jobs[place].events[event.sequence as usize - 1].0);
-            next[place] += 1;
-        }
-        let sent: Vec<(JobId, u64)> =
-            unsent.iter().take(take).map(|event| (event.job, event.sequence)).collect();
-        self.store.sent(&sent).await.unwrap();
-        for (job, sequence) in sent {
-            let place = self.known(job);
-            self.jobs[place].sent = sequence;
-        }
     }
 }
