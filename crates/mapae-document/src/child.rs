@@ -8,12 +8,14 @@
 //! parent ── stdin:  the document, an open file ───────────────► child
 //!        ── stdout: one socket, request down, answer up ◄─────►   limits on memory, time, files, processes
 //!        ── stderr: never kept; it may quote the document ◄────   no environment, own process group
+//!                                                                 no files, no network, few system calls (`sandbox`)
 //! ```
 //!
 //! Whatever happens to the child is one clear answer here. Dropping the future of [`DocumentReader::parse`]
 //! kills the child: that is how a caller cancels.
 
 mod inside;
+pub mod sandbox;
 mod spawn;
 mod wire;
 
@@ -34,7 +36,10 @@ use crate::document::{Document, PageTables};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 use crate::table::Seen;
+#[doc(hidden)]
+pub use inside::{Before, child_main_after};
 pub use inside::child_main;
+use sandbox::Protection;
 use spawn::Group;
 use wire::Want;
 
@@ -115,6 +120,12 @@ impl DocumentReader {
         limits: &Limits,
     ) -> Result<Document, DocumentError> {
         self.ask(Want::Document, file, request, limits).await
+    }
+
+    /// What holds in the children here, seen by one of them: kernels differ, and containers.
+    pub async fn protection(&self) -> Result<Protection, DocumentError> {
+        let nothing = File::open("/dev/null").map_err(|_| DocumentError::Unavailable)?;
+        self.ask(Want::Protection, nothing, Request::default(), &Limits::default()).await
     }
 
     async fn ask<T: DeserializeOwned + Send + 'static>(
@@ -245,6 +256,8 @@ fn cause_of_death(status: ExitStatus, out_of_memory: bool) -> DocumentError {
         DocumentError::TooLarge(Excess::Memory)
     } else if signal == Some(Signal::XCPU) {
         DocumentError::TooSlow
+    } else if signal == Some(Signal::SYS) {
+        DocumentError::Forbidden
     } else {
         DocumentError::Crashed
     }
@@ -259,6 +272,8 @@ mod tests {
         let killed_by = |signal: i32| ExitStatus::from_raw(signal);
         let xcpu = Signal::XCPU.as_raw();
         assert_eq!(cause_of_death(killed_by(xcpu), false), DocumentError::TooSlow);
+        let forbidden = Signal::SYS.as_raw();
+        assert_eq!(cause_of_death(killed_by(forbidden), false), DocumentError::Forbidden);
         assert_eq!(cause_of_death(killed_by(6), true), DocumentError::TooLarge(Excess::Memory));
         for signal in [6, 9, 11] {
             assert_eq!(cause_of_death(killed_by(signal), false), DocumentError::Crashed);

@@ -20,6 +20,20 @@ pub(super) enum Want {
     Tables,
     /// What is seen on a page, or on every page, and the tables found in it.
     Seen { page: Option<u32> },
+    /// Nothing of the document: what holds in the process that would read it.
+    Protection,
+}
+
+impl Want {
+    /// For a [`super::Before`].
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Document => "document",
+            Self::Tables => "tables",
+            Self::Seen { .. } => "seen",
+            Self::Protection => "protection",
+        }
+    }
 }
 
 /// From parent to child.

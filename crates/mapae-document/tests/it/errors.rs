@@ -249,6 +249,7 @@ fn every_error_speaks_korean_and_english_and_only_an_unavailable_reader_is_tried
         DocumentError::Mismatch,
         DocumentError::TooSlow,
         DocumentError::Crashed,
+        DocumentError::Forbidden,
         DocumentError::Unavailable,
     ];
     let mut messages = std::collections::HashSet::new();

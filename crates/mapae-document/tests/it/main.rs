@@ -9,6 +9,7 @@ mod make;
 mod output;
 mod pages;
 mod samples;
+mod sandbox;
 mod sheets;
 mod tables;
 
