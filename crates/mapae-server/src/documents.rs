@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use mapae_document::child::DocumentReader;
+use mapae_document::child::sandbox::Protection;
+use mapae_document::error::DocumentError;
 use mapae_document::handler::Analyze;
 
 use crate::ai::Local;
@@ -12,3 +15,12 @@ pub use mapae_document::handler::KIND;
 pub fn handler(local: Local) -> Analyze {
     Analyze { understand: Some(Arc::new(local)), ..Analyze::default() }
 }
+
+/// What holds in the children here.
+pub(crate) async fn protection() -> Result<Protection, DocumentError> {
+    DocumentReader::new().protection().await
+}
+
+/// What an operator can do about what is missing.
+pub(crate) const PROTECTION_HELP: &str = "use Linux 6.7 or later with Landlock switched on, and let the container make its \
+     system calls (landlock_*, seccomp); documents are read all the same, in processes of their own with limits";

@@ -113,6 +113,12 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
             f64::from(u8::from(ready)),
         );
     }
+    if let Some(protection) = api.health.sandbox() {
+        page.head("mapae_sandbox", "gauge", "Whether a protection holds where this process reads documents.");
+        for (name, holds) in protection.parts() {
+            page.line("mapae_sandbox", &[("protection", name)], f64::from(u8::from(holds)));
+        }
+    }
     // Counters are shown whether or not the database answers.
     let counted = api.figures.get(api, runtime).await;
     resources(runtime, page, counted.as_ref().map_or(&[], |counted| &counted.gates));
