@@ -60,7 +60,45 @@ pub enum DocumentError {
     Unavailable,
 }
 
+/// How a reader was lost: the class under which it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    Crash,
+    Timeout,
+    Memory,
+    /// It was taken over, or tried to be.
+    Forbidden,
+}
+
+impl Loss {
+    /// The class as it is written in metrics.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Timeout => "timeout",
+            Self::Memory => "memory",
+            Self::Forbidden => "forbidden",
+        }
+    }
+
+    /// Whether a cheaper reading may do. What attacked once is not given a second try.
+    pub fn may_be_read_cheaply(self) -> bool {
+        self != Self::Forbidden
+    }
+}
+
 impl DocumentError {
+    /// How the reader was lost; `None` where it lived and said itself what was wrong.
+    pub fn loss(&self) -> Option<Loss> {
+        match self {
+            Self::Crashed => Some(Loss::Crash),
+            Self::TooSlow => Some(Loss::Timeout),
+            Self::TooLarge(Excess::Memory) => Some(Loss::Memory),
+            Self::Forbidden => Some(Loss::Forbidden),
+            _ => None,
+        }
+    }
+
     /// The stable code, the same in every version and language.
     pub fn code(&self) -> &'static str {
         match self {

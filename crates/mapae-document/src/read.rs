@@ -122,6 +122,9 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
             document.warnings = book.warnings;
         }
     }
+    if limits.text_only {
+        document.tables = None;
+    }
     document.language = language::of(&document.text).map(str::to_owned);
     document.stages.push(Stage { name: "convert".to_owned(), seconds: begun.elapsed().as_secs_f64() });
     Ok(document)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mapae::metrics::Metrics;
 use mapae_document::child::DocumentReader;
 use mapae_document::child::sandbox::Protection;
 use mapae_document::error::DocumentError;
@@ -12,8 +13,8 @@ use crate::ai::Local;
 pub use mapae_document::handler::KIND;
 
 /// The handler, reading each document in a child that is this very program.
-pub fn handler(local: Local) -> Analyze {
-    Analyze { understand: Some(Arc::new(local)), ..Analyze::default() }
+pub fn handler(local: Local, metrics: Arc<Metrics>) -> Analyze {
+    Analyze { understand: Some(Arc::new(local)), metrics: Some(metrics), ..Analyze::default() }
 }
 
 /// What holds in the children here.

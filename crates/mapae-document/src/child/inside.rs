@@ -53,9 +53,10 @@ fn serve(before: Before) -> io::Result<()> {
     let order = wire::read_order(&mut socket)?;
     limit_self(&order.limits)?;
     let document = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let asked = order.name();
     let child = Child { document, limits: order.limits, socket };
     let (want, name, media_type, password) = (order.want, order.name, order.media_type, order.password);
-    let input = move |data| Input { data: before(want.name(), data), name, media_type, password };
+    let input = move |data| Input { data: before(asked, data), name, media_type, password };
     match want {
         Want::Protection => child.answer(|_, _, protection| Ok(protection)),
         Want::Document => child.answer(|file, limits, _| read::read(input(contents(file, limits)?), limits)),

@@ -24,18 +24,6 @@ pub(super) enum Want {
     Protection,
 }
 
-impl Want {
-    /// For a [`super::Before`].
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Document => "document",
-            Self::Tables => "tables",
-            Self::Seen { .. } => "seen",
-            Self::Protection => "protection",
-        }
-    }
-}
-
 /// From parent to child.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Order {
@@ -44,6 +32,19 @@ pub(super) struct Order {
     pub(super) media_type: Option<String>,
     pub(super) password: Option<String>,
     pub(super) limits: Limits,
+}
+
+impl Order {
+    /// What it asks for, for a [`super::Before`].
+    pub(super) fn name(&self) -> &'static str {
+        match self.want {
+            Want::Document if self.limits.text_only => "text",
+            Want::Document => "document",
+            Want::Tables => "tables",
+            Want::Seen { .. } => "seen",
+            Want::Protection => "protection",
+        }
+    }
 }
 
 /// From child to parent.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that cannot go on stops the test")]
 
+mod cheap;
 mod child;
 mod errors;
 mod flowing;

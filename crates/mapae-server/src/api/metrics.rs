@@ -35,6 +35,11 @@ const COUNTERS: &[(&str, &[&str], &str)] = &[
     ("mapae_retries_total", &["kind"], "Attempts that ended and will be followed by another."),
     ("mapae_read_failures_total", &[], "Reads that failed."),
     (
+        "mapae_reader_losses_total",
+        &["class", "reading"],
+        "Processes that a document ended (crash, timeout, memory, forbidden), by what they were reading.",
+    ),
+    (
         "mapae_ai_requests_total",
         &["provider", "outcome"],
         "Questions to models, this program's own among them.",

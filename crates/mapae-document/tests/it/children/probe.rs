@@ -1,6 +1,7 @@
 //! A child that tries, where a document would be parsed, what a parser must not be able to do: the document says what.
 //!
-//! A document that begins with `probe ` is a command, and what came of it is parsed in its place. By the name it is
+//! A first line `probe VERB …` is a command, and what came of it is parsed in the document's place. After
+//! `probe when READINGS VERB …` it is done in those readings only, and the lines after it are parsed. By the name it is
 //! started under the program first takes protections away from itself, as a kernel does that does not have them.
 
 use std::collections::BTreeMap;
@@ -37,11 +38,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn before(_: &str, data: Vec<u8>) -> Vec<u8> {
-    match std::str::from_utf8(&data).ok().and_then(|text| text.strip_prefix("probe ")) {
-        Some(command) => done(command).into_bytes(),
-        None => data,
+fn before(reading: &str, data: Vec<u8>) -> Vec<u8> {
+    let Some(rest) = data.strip_prefix(b"probe ") else { return data };
+    let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+    let command = String::from_utf8_lossy(&rest[..end]);
+    let Some(when) = command.strip_prefix("when ") else { return done(&command).into_bytes() };
+    if let Some((readings, command)) = when.split_once(' ')
+        && readings.split(',').any(|name| name == reading)
+    {
+        done(command);
     }
+    rest.get(end + 1..).unwrap_or_default().to_vec()
 }
 
 /// Does what it is told, and says what came of it.
@@ -55,6 +62,10 @@ fn done(command: &str) -> String {
         "exec" => format!("{:?}", Command::new(object).exec().kind()),
         "thread" => outcome(std::thread::Builder::new().spawn(|| {})),
         "panic" => panic!("{object}"),
+        "hang" => loop {
+            std::hint::black_box(());
+        },
+        "allocate" => allocated(),
         "abort" => std::process::abort(),
         "overflow" => format!("{}", deeper(1)),
         _ => format!("no such verb: {verb}"),
@@ -63,6 +74,14 @@ fn done(command: &str) -> String {
 
 fn outcome<T: Debug>(result: std::io::Result<T>) -> String {
     result.map_or_else(|error| format!("{:?}", error.kind()), |_| "done".to_owned())
+}
+
+/// Goes on until there is no memory left.
+fn allocated() -> String {
+    let mut taken: Vec<Vec<u8>> = Vec::new();
+    loop {
+        taken.push(std::hint::black_box(vec![1; 1 << 20]));
+    }
 }
 
 /// Goes on until there is no stack left.
