@@ -2,7 +2,7 @@
 //!
 //! A parser that overflows its stack or runs out of memory takes its process with it, so the process must
 //! not be one that anybody needs. The parent runs a program (by default itself) with the argument
-//! [`ARGUMENT`]; that program calls [`child_main`] first thing.
+//! [`ARGUMENT`]; that program calls [`child_main`] first thing, before any runtime has threads.
 //!
 //! ```text
 //! parent ── stdin:  the document, an open file ───────────────► child

@@ -29,7 +29,7 @@ const FILES_MAX: u64 = 32;
 /// tests does there what a parser must not be able to do.
 pub type Before = fn(&str, Vec<u8>) -> Vec<u8>;
 
-/// What the program does whose first argument is [`super::ARGUMENT`], and nothing else.
+/// What the program does whose first argument is [`super::ARGUMENT`], and nothing else, before it has a second thread.
 ///
 /// It answers over its standard output, which must be the parent's socket, and returns.
 pub fn child_main() -> ExitCode {

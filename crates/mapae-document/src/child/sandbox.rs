@@ -63,17 +63,19 @@ impl Protection {
     }
 }
 
-/// Takes from this process, for good, what `profile` says. Landlock holds for this thread and those it starts later,
-/// the list of calls for every thread, so a process does this before it has a second one, or in the only one that works.
+/// Takes from this process, for good, what `profile` says. A process does this before it has a second thread.
 pub fn enter(profile: Profile<'_>) -> Protection {
     // Landlock first: installing it takes calls that are gone afterwards.
     let (landlock_files, landlock_network) = wall_off(profile);
     Protection { landlock_files, landlock_network, seccomp: forbid_calls(profile).is_ok() }
 }
 
-/// Landlock's part: whether files are refused, and whether TCP is.
+/// Landlock's part: whether files are refused, and whether TCP is. Threads that are there already are not held by it, so
+/// where there are any, nothing is claimed.
 pub(super) fn wall_off(profile: Profile<'_>) -> (bool, bool) {
+    let alone = std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
     match restrict(profile) {
+        _ if !alone => (false, false),
         Ok(status) if status.ruleset != RulesetStatus::NotEnforced => match status.landlock {
             LandlockStatus::Available { effective_abi, .. } => (true, effective_abi >= ABI::V4),
             LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => (false, false),

@@ -89,7 +89,9 @@ const PARSER: &[i64] = &[
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
-    // threads that are there already
+    // threads that are there already, or are just beginning
+    libc::SYS_rseq,
+    libc::SYS_set_robust_list,
     libc::SYS_futex,
     libc::SYS_sched_yield,
     libc::SYS_restart_syscall,

@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         Some("without-landlock") => lack(&[libc::SYS_landlock_create_ruleset]),
         Some("without-seccomp") => lack(&[libc::SYS_seccomp]),
         Some("without-both") => lack(&[libc::SYS_landlock_create_ruleset, libc::SYS_seccomp]),
+        // Stays until the end.
+        Some("threaded") => drop(std::thread::spawn(std::thread::park)),
         _ => {}
     }
     match args.get(1).map(String::as_str) {
