@@ -29,6 +29,8 @@ pub struct Limits {
     pub unpacked_bytes: u64,
     /// Bytes of one unpacked part that a reader holds in memory whole (shared strings, styles).
     pub part_bytes: u64,
+    /// Bytes that one stream of a PDF may unpack to. A larger one is left out, with a warning.
+    pub stream_bytes: u64,
     /// Unpacked over packed bytes of one part, from 10 MiB on.
     pub unpack_ratio: u64,
     /// Bytes of the answer of the child process.
@@ -58,6 +60,7 @@ impl Default for Limits {
             archive_entries: 10_000,
             unpacked_bytes: 500_000_000,
             part_bytes: 64 * MIB,
+            stream_bytes: 256 * MIB,
             unpack_ratio: 200,
             output_bytes: 256 * MIB,
             memory_bytes: 1024 * MIB,
