@@ -252,7 +252,8 @@ fn cause_of_death(status: ExitStatus, out_of_memory: bool) -> DocumentError {
     let signal = status.signal().and_then(Signal::from_named_raw);
     if status.code() == Some(inside::CANNOT_START) {
         DocumentError::Unavailable
-    } else if out_of_memory {
+    } else if out_of_memory || signal == Some(Signal::KILL) {
+        // Nobody but the kernel kills a child that is waited for, and it does so where there is no memory left.
         DocumentError::TooLarge(Excess::Memory)
     } else if signal == Some(Signal::XCPU) {
         DocumentError::TooSlow
@@ -275,7 +276,8 @@ mod tests {
         let forbidden = Signal::SYS.as_raw();
         assert_eq!(cause_of_death(killed_by(forbidden), false), DocumentError::Forbidden);
         assert_eq!(cause_of_death(killed_by(6), true), DocumentError::TooLarge(Excess::Memory));
-        for signal in [6, 9, 11] {
+        assert_eq!(cause_of_death(killed_by(9), false), DocumentError::TooLarge(Excess::Memory));
+        for signal in [6, 11] {
             assert_eq!(cause_of_death(killed_by(signal), false), DocumentError::Crashed);
         }
         assert_eq!(cause_of_death(ExitStatus::from_raw(0), false), DocumentError::Crashed);

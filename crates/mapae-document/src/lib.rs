@@ -19,6 +19,8 @@ pub mod child;
 pub mod detect;
 pub mod document;
 pub mod error;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod handler;
 pub mod limits;
 pub mod output;

@@ -22,6 +22,8 @@ use crate::read::{self, Input};
 pub(super) const CANNOT_START: i32 = 71;
 /// Parsers recurse; this is room for far more levels than any honest document has.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
+/// How much readier than its parent the kernel is to end a child, of 1,000.
+const OOM_SCORE: &str = "500";
 /// Files a parser may have open.
 const FILES_MAX: u64 = 32;
 
@@ -51,6 +53,7 @@ fn serve(before: Before) -> io::Result<()> {
     die_with_parent()?;
     let mut socket = UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?);
     let order = wire::read_order(&mut socket)?;
+    go_first();
     limit_self(&order.limits)?;
     let document = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let asked = order.name();
@@ -106,6 +109,12 @@ fn die_with_parent() -> io::Result<()> {
     let parent = std::env::args().nth(2).and_then(|id| id.parse::<i32>().ok());
     let still_there = parent.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == parent;
     if still_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// Where memory runs out for a machine or a container, this process is ended rather than the one that many jobs need.
+fn go_first() {
+    // Older limits of the process may be higher already, and lowering them is not allowed.
+    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
 }
 
 fn limit_self(limits: &Limits) -> io::Result<()> {

@@ -43,6 +43,12 @@ async fn a_damaged_document_is_called_damaged() {
     assert_eq!(code("a.ods", &make::ods("<table:table><table:table-row>")).await, "document-damaged");
     let xls = make::xls(&[(0, 0, 1.0)]);
     assert_eq!(code("a.xls", &xls[..700]).await, "document-damaged");
+    // The directory's chain of sectors comes back to where it began.
+    let mut round = xls.clone();
+    let first = |at: usize| u32::from_le_bytes(xls[at..at + 4].try_into().unwrap()) as usize;
+    let (table, directory) = (512 * (first(76) + 1), first(48));
+    round[table + 4 * directory..][..4].copy_from_slice(&(directory as u32).to_le_bytes());
+    assert_eq!(code("a.xls", &round).await, "document-damaged");
     // An offset of a sheet beyond the end of the stream.
     let at = xls.windows(4).position(|w| w == [0x85, 0, 9, 0]).unwrap() + 4;
     let elsewhere = [&xls[..at], &[0xff, 0xff, 0xff, 0x7f], &xls[at + 4..]].concat();
