@@ -36,9 +36,9 @@ use crate::document::{Document, PageTables};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 use crate::table::Seen;
+pub use inside::child_main;
 #[doc(hidden)]
 pub use inside::{Before, child_main_after};
-pub use inside::child_main;
 use sandbox::Protection;
 use spawn::Group;
 use wire::Want;

@@ -117,7 +117,10 @@ fn packed(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in parts {
-        writer.start_file(*name, options).and_then(|()| Ok(writer.write_all(bytes)?)).expect("memory takes it");
+        writer
+            .start_file(*name, options)
+            .and_then(|()| Ok(writer.write_all(bytes)?))
+            .expect("memory takes it");
     }
     writer.finish().expect("memory takes it").into_inner()
 }

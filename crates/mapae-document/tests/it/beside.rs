@@ -65,7 +65,13 @@ async fn twelve_hostile_documents_cost_twelve_good_ones_nothing() {
 type Documents = Vec<(&'static str, Vec<u8>)>;
 
 fn good() -> Documents {
-    let names = ["budget-2026.pdf", "budget-2026.xlsx", "library-report.pdf", "library-notice.hwpx", "board-minutes.docx"];
+    let names = [
+        "budget-2026.pdf",
+        "budget-2026.xlsx",
+        "library-report.pdf",
+        "library-notice.hwpx",
+        "board-minutes.docx",
+    ];
     let samples = names.map(|name| (name, sample(name)));
     let small = ("a.csv", b"name,count\nbooks,12\n".to_vec());
     samples.into_iter().chain([small]).cycle().take(12).collect()
@@ -121,7 +127,8 @@ fn watch(done: &AtomicBool) -> (u64, bool) {
 /// Resident bytes of each process of the probe's name that this one started.
 fn readers() -> HashMap<u32, u64> {
     let own = std::process::id().to_string();
-    let ids = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    let ids =
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
     let resident = |id: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
         let (head, rest) = stat.rsplit_once(')')?;

@@ -116,8 +116,14 @@ fn changed(seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
             }
             // A length or a count at its ends.
             4 => {
-                let edge: [&[u8]; 6] =
-                    [&[0; 4], &[0xff; 4], &[0xff, 0xff, 0xff, 0x7f], &[0, 0, 0, 0x80], &[1, 0], &[0xff, 0xff]];
+                let edge: [&[u8]; 6] = [
+                    &[0; 4],
+                    &[0xff; 4],
+                    &[0xff, 0xff, 0xff, 0x7f],
+                    &[0, 0, 0, 0x80],
+                    &[1, 0],
+                    &[0xff, 0xff],
+                ];
                 let edge = edge[numbers.below(edge.len())];
                 let end = (at + edge.len()).min(bytes.len());
                 bytes.splice(at..end, edge.iter().copied());

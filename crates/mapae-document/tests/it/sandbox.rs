@@ -39,16 +39,22 @@ async fn everything_holds_here_and_what_a_kernel_lacks_is_said() {
     let missing = async |name| Probe::named(name).reader.protection().await.unwrap().missing();
     assert!(reader().protection().await.unwrap().missing().is_empty());
     assert_eq!(missing("without-landlock").await, ["landlock-files", "landlock-network"]);
-    assert_eq!(missing("threaded").await, ["landlock-files", "landlock-network"], "it does not hold the others");
+    assert_eq!(
+        missing("threaded").await,
+        ["landlock-files", "landlock-network"],
+        "it does not hold the others"
+    );
     assert_eq!(missing("without-seccomp").await, ["seccomp"]);
     assert_eq!(missing("without-both").await, ["landlock-files", "landlock-network", "seccomp"]);
 }
 
 #[tokio::test]
 async fn a_parser_can_open_no_file_and_write_none() {
-    for (name, refused) in
-        [("whole", "Unsupported"), ("without-landlock", "Unsupported"), ("without-seccomp", "PermissionDenied")]
-    {
+    for (name, refused) in [
+        ("whole", "Unsupported"),
+        ("without-landlock", "Unsupported"),
+        ("without-seccomp", "PermissionDenied"),
+    ] {
         let probe = Probe::named(name);
         assert_eq!(probe.tries("open /etc/passwd").await.unwrap(), refused, "{name}");
         let target = probe.folder.path().join("written");

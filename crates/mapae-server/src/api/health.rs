@@ -104,7 +104,8 @@ fn check(name: &'static str, why: Option<String>) -> Check {
 /// A document is read with what protection there is: less of it is no reason to read none.
 fn sandbox(protection: Protection) -> Check {
     let missing = protection.missing();
-    let degraded = (!missing.is_empty()).then(|| format!("documents are read without {}", missing.join(", ")));
+    let degraded =
+        (!missing.is_empty()).then(|| format!("documents are read without {}", missing.join(", ")));
     Check { degraded, ..check("document-sandbox", None) }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Method, Request};
-use mapae_server::api::{self, Api, Watched};
 use mapae_document::child::sandbox::Protection;
+use mapae_server::api::{self, Api, Watched};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
