@@ -4,12 +4,17 @@ use mapae_document::child::{self, DocumentReader, Request};
 use mapae_document::error::Language;
 use mapae_document::limits::Limits;
 
-#[tokio::main]
-async fn main() -> std::process::ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    if args.get(1).is_some_and(|a| a == child::ARGUMENT) {
+fn main() -> std::process::ExitCode {
+    // Before there is a second thread: what the child takes from itself is to hold for all of it.
+    if std::env::args().nth(1).is_some_and(|a| a == child::ARGUMENT) {
         return child::child_main();
     }
+    run()
+}
+
+#[tokio::main]
+async fn run() -> std::process::ExitCode {
+    let args: Vec<String> = std::env::args().collect();
     let [_, path, out, password @ ..] = args.as_slice() else {
         eprintln!("read FILE OUT-FOLDER [PASSWORD]");
         return 2.into();

@@ -2,7 +2,7 @@
 //!
 //! The folder holds what is there of: `spreadsheets/` with `expected/` and `index.tsv` (passwords),
 //! `korean-pdf/` with `truth.json`, `pdf-robustness/` with `index.tsv`, `icdar2013/` with `*-str.xml`, `hwp/`, `hwpx/` with `expected/`.
-//! `SCORE_ONLY=hangul` or `sheets` measures that part alone; `SCORE_VERBOSE` lists every file.
+//! `SCORE_ONLY=hangul`, `sheets` or `attack` measures that part alone; `SCORE_VERBOSE` lists every file.
 //! Tables are compared with `*-str.xml` as well. A figure for what is there is printed on a line; what is missing below a full score is listed under it.
 
 #[path = "score/hangul.rs"]
@@ -22,14 +22,22 @@ use mapae_document::document::{Cell, Document, Value};
 use mapae_document::error::DocumentError;
 use mapae_document::limits::Limits;
 
+/// Sets of files that attack: how many there are, and how many have to give content.
+const CONTENT_AT_LEAST: [(&str, u32, u32); 2] = [("pdf-robustness", 83, 62), ("spreadsheets", 87, 66)];
+
 type Failure = Box<dyn std::error::Error>;
 
-#[tokio::main]
-async fn main() -> std::process::ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    if args.get(1).is_some_and(|a| a == child::ARGUMENT) {
+fn main() -> std::process::ExitCode {
+    // Before there is a second thread: what the child takes from itself is to hold for all of it.
+    if std::env::args().nth(1).is_some_and(|a| a == child::ARGUMENT) {
         return child::child_main();
     }
+    run()
+}
+
+#[tokio::main]
+async fn run() -> std::process::ExitCode {
+    let args: Vec<String> = std::env::args().collect();
     let [_, folder] = args.as_slice() else {
         eprintln!("score FOLDER");
         return 2.into();
@@ -52,6 +60,10 @@ async fn score(folder: &Path) -> Result<(), Failure> {
         scorer.outcomes("hwp", &folder.join("hwp")).await?;
         return scorer.outcomes("hwpx", &folder.join("hwpx")).await;
     }
+    if only == "attack" {
+        scorer.outcomes("pdf-robustness", &folder.join("pdf-robustness")).await?;
+        return scorer.outcomes("spreadsheets", &folder.join("spreadsheets")).await;
+    }
     if only == "sheets" {
         scorer.cells(&folder.join("spreadsheets")).await?;
         return scorer.outcomes("spreadsheets", &folder.join("spreadsheets")).await;
@@ -73,10 +85,15 @@ struct Scorer {
 }
 
 impl Scorer {
-    async fn read(&self, path: &Path, password: Option<String>) -> Result<Document, DocumentError> {
+    async fn read(
+        &self,
+        path: &Path,
+        password: Option<String>,
+        limits: &Limits,
+    ) -> Result<Document, DocumentError> {
         let file = fs::File::open(path).map_err(|_| DocumentError::Unavailable)?;
         let request = Request { name: file_name(path), password, ..Request::default() };
-        self.reader.parse(file, request, &self.limits).await
+        self.reader.parse(file, request, limits).await
     }
 
     /// Cells on which two other readers agree.
@@ -85,7 +102,7 @@ impl Scorer {
         for truth in listed(&folder.join("expected"), "json") {
             let truth: serde_json::Value = serde_json::from_slice(&fs::read(truth)?)?;
             let name = truth["file"].as_str().unwrap_or_default();
-            let document = self.read(&folder.join(name), None).await;
+            let document = self.read(&folder.join(name), None, &self.limits).await;
             let empty = serde_json::Map::new();
             for (sheet, cells) in truth["sheets"].as_object().unwrap_or(&empty) {
                 let found = cells_of(document.as_ref().ok(), sheet);
@@ -110,7 +127,7 @@ impl Scorer {
         let (mut matched, mut total, mut missing) = (0, 0, Vec::new());
         for (name, lines) in truth {
             let password = name.ends_with("-user").then(|| "secret".to_owned());
-            let document = self.read(&folder.join(format!("{name}.pdf")), password).await;
+            let document = self.read(&folder.join(format!("{name}.pdf")), password, &self.limits).await;
             let text = document.map(|d| d.text).unwrap_or_default();
             for line in lines {
                 total += 1;
@@ -132,7 +149,7 @@ impl Scorer {
         for path in listed(folder, "pdf") {
             let stem = file_name(&path).trim_end_matches(".pdf").to_owned();
             let Ok(truth) = fs::read_to_string(folder.join(format!("{stem}-str.xml"))) else { continue };
-            let document = self.read(&path, None).await;
+            let document = self.read(&path, None, &self.limits).await;
             let mut pages: HashMap<u32, HashMap<String, u32>> = HashMap::new();
             for page in document.iter().flat_map(|d| d.pages.iter().flatten()) {
                 let words = pages.entry(page.number).or_default();
@@ -159,11 +176,13 @@ impl Scorer {
         Ok(())
     }
 
-    /// How every file of a folder ends.
+    /// How every file of a folder ends, read as a job reads it: once more for its text where its reader was lost. Of the
+    /// sets that attack, so many files have to give content.
     async fn outcomes(&self, set: &str, folder: &Path) -> Result<(), Failure> {
         let passwords = passwords(&folder.join("index.tsv"));
         let mut counts: BTreeMap<String, u32> = BTreeMap::new();
         let (mut files, mut slowest) = (0, (Duration::ZERO, String::new()));
+        let (mut content, mut lost) = (0, Vec::new());
         let mut lines = Vec::new();
         for path in listed(folder, "") {
             let name = file_name(&path);
@@ -172,7 +191,13 @@ impl Scorer {
             }
             files += 1;
             let begun = Instant::now();
-            let outcome = self.read(&path, passwords.get(&name).cloned()).await;
+            let password = passwords.get(&name).cloned();
+            let mut outcome = self.read(&path, password.clone(), &self.limits).await;
+            if let Some(loss) = outcome.as_ref().err().and_then(DocumentError::loss) {
+                outcome = self.read(&path, password, &self.limits.cheap()).await;
+                lost.push(format!("{} {name}", loss.class()));
+            }
+            content += u32::from(outcome.is_ok());
             let took = begun.elapsed();
             if took > slowest.0 {
                 slowest = (took, name.clone());
@@ -190,11 +215,20 @@ impl Scorer {
         }
         let counts: Vec<String> = counts.iter().map(|(label, n)| format!("{label} {n}")).collect();
         println!("{set} outcomes: {files} files: {}", counts.join(", "));
+        println!(
+            "  content {content} of {files}; readers lost: {}",
+            if lost.is_empty() { "none".to_owned() } else { lost.join(", ") }
+        );
         println!("  slowest {:.1} s: {}", slowest.0.as_secs_f64(), slowest.1);
         if std::env::var_os("SCORE_VERBOSE").is_some() {
             lines.iter().for_each(|line| println!("  {line}"));
         }
-        Ok(())
+        match CONTENT_AT_LEAST.iter().find(|(name, of, _)| *name == set && *of == files) {
+            Some((.., least)) if content < *least => {
+                Err(format!("{set}: at least {least} are to give content").into())
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -8,12 +8,17 @@ use serde_json::json;
 
 type Failure = Box<dyn std::error::Error>;
 
-#[tokio::main]
-async fn main() -> std::process::ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    if args.get(1).is_some_and(|a| a == child::ARGUMENT) {
+fn main() -> std::process::ExitCode {
+    // Before there is a second thread: what the child takes from itself is to hold for all of it.
+    if std::env::args().nth(1).is_some_and(|a| a == child::ARGUMENT) {
         return child::child_main();
     }
+    run()
+}
+
+#[tokio::main]
+async fn run() -> std::process::ExitCode {
+    let args: Vec<String> = std::env::args().collect();
     let [_, out, files @ ..] = args.as_slice() else {
         eprintln!("tables OUT-FOLDER FILE...");
         return 2.into();

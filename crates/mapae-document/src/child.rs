@@ -2,18 +2,20 @@
 //!
 //! A parser that overflows its stack or runs out of memory takes its process with it, so the process must
 //! not be one that anybody needs. The parent runs a program (by default itself) with the argument
-//! [`ARGUMENT`]; that program calls [`child_main`] first thing.
+//! [`ARGUMENT`]; that program calls [`child_main`] first thing, before any runtime has threads.
 //!
 //! ```text
 //! parent ── stdin:  the document, an open file ───────────────► child
 //!        ── stdout: one socket, request down, answer up ◄─────►   limits on memory, time, files, processes
 //!        ── stderr: never kept; it may quote the document ◄────   no environment, own process group
+//!                                                                 no files, no network, few system calls (`sandbox`)
 //! ```
 //!
 //! Whatever happens to the child is one clear answer here. Dropping the future of [`DocumentReader::parse`]
 //! kills the child: that is how a caller cancels.
 
 mod inside;
+pub mod sandbox;
 mod spawn;
 mod wire;
 
@@ -35,6 +37,9 @@ use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 use crate::table::Seen;
 pub use inside::child_main;
+#[doc(hidden)]
+pub use inside::{Before, child_main_after};
+use sandbox::Protection;
 use spawn::Group;
 use wire::Want;
 
@@ -115,6 +120,12 @@ impl DocumentReader {
         limits: &Limits,
     ) -> Result<Document, DocumentError> {
         self.ask(Want::Document, file, request, limits).await
+    }
+
+    /// What holds in the children here, seen by one of them: kernels differ, and containers.
+    pub async fn protection(&self) -> Result<Protection, DocumentError> {
+        let nothing = File::open("/dev/null").map_err(|_| DocumentError::Unavailable)?;
+        self.ask(Want::Protection, nothing, Request::default(), &Limits::default()).await
     }
 
     async fn ask<T: DeserializeOwned + Send + 'static>(
@@ -241,10 +252,13 @@ fn cause_of_death(status: ExitStatus, out_of_memory: bool) -> DocumentError {
     let signal = status.signal().and_then(Signal::from_named_raw);
     if status.code() == Some(inside::CANNOT_START) {
         DocumentError::Unavailable
-    } else if out_of_memory {
+    } else if out_of_memory || signal == Some(Signal::KILL) {
+        // Nobody but the kernel kills a child that is waited for, and it does so where there is no memory left.
         DocumentError::TooLarge(Excess::Memory)
     } else if signal == Some(Signal::XCPU) {
         DocumentError::TooSlow
+    } else if signal == Some(Signal::SYS) {
+        DocumentError::Forbidden
     } else {
         DocumentError::Crashed
     }
@@ -259,8 +273,11 @@ mod tests {
         let killed_by = |signal: i32| ExitStatus::from_raw(signal);
         let xcpu = Signal::XCPU.as_raw();
         assert_eq!(cause_of_death(killed_by(xcpu), false), DocumentError::TooSlow);
+        let forbidden = Signal::SYS.as_raw();
+        assert_eq!(cause_of_death(killed_by(forbidden), false), DocumentError::Forbidden);
         assert_eq!(cause_of_death(killed_by(6), true), DocumentError::TooLarge(Excess::Memory));
-        for signal in [6, 9, 11] {
+        assert_eq!(cause_of_death(killed_by(9), false), DocumentError::TooLarge(Excess::Memory));
+        for signal in [6, 11] {
             assert_eq!(cause_of_death(killed_by(signal), false), DocumentError::Crashed);
         }
         assert_eq!(cause_of_death(ExitStatus::from_raw(0), false), DocumentError::Crashed);

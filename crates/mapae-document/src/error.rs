@@ -52,12 +52,53 @@ pub enum DocumentError {
     TooSlow,
     #[error("{}", self.message(Language::English))]
     Crashed,
+    /// The reader was killed for trying what no reader does: the document has taken it over, or tried to.
+    #[error("{}", self.message(Language::English))]
+    Forbidden,
     /// The reader itself could not be run here; the document was not judged.
     #[error("{}", self.message(Language::English))]
     Unavailable,
 }
 
+/// How a reader was lost: the class under which it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    Crash,
+    Timeout,
+    Memory,
+    /// It was taken over, or tried to be.
+    Forbidden,
+}
+
+impl Loss {
+    /// The class as it is written in metrics.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Crash => "crash",
+            Self::Timeout => "timeout",
+            Self::Memory => "memory",
+            Self::Forbidden => "forbidden",
+        }
+    }
+
+    /// Whether a cheaper reading may do. What attacked once is not given a second try.
+    pub fn may_be_read_cheaply(self) -> bool {
+        self != Self::Forbidden
+    }
+}
+
 impl DocumentError {
+    /// How the reader was lost; `None` where it lived and said itself what was wrong.
+    pub fn loss(&self) -> Option<Loss> {
+        match self {
+            Self::Crashed => Some(Loss::Crash),
+            Self::TooSlow => Some(Loss::Timeout),
+            Self::TooLarge(Excess::Memory) => Some(Loss::Memory),
+            Self::Forbidden => Some(Loss::Forbidden),
+            _ => None,
+        }
+    }
+
     /// The stable code, the same in every version and language.
     pub fn code(&self) -> &'static str {
         match self {
@@ -72,6 +113,7 @@ impl DocumentError {
             Self::TooLarge(_) => "document-too-large",
             Self::TooSlow => "document-too-slow",
             Self::Crashed => "document-crashed",
+            Self::Forbidden => "document-forbidden",
             Self::Unavailable => "document-reader-unavailable",
         }
     }
@@ -131,6 +173,10 @@ impl DocumentError {
             Self::Crashed => (
                 "문서를 읽는 도중 판독기가 멈추었습니다. 문서가 손상되었을 수 있으니 다시 저장해 보내 주세요.",
                 "The reader broke down on this document. It is probably damaged; save it again and retry with that.",
+            ),
+            Self::Forbidden => (
+                "이 문서를 읽던 판독기가 허용되지 않은 동작을 시도하여 중단시켰습니다. 공격용 파일일 수 있으니 출처를 확인해 주세요.",
+                "The reader of the document tried to do what no reader may and was stopped. The file may be an attack; check where it came from.",
             ),
             Self::Unavailable => (
                 "지금은 문서를 읽을 수 없습니다. 잠시 후 다시 시도합니다.",

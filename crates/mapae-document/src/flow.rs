@@ -43,6 +43,8 @@ pub(crate) struct Flow {
     text_left: u64,
     /// The last paragraph, where it may name the table that comes next.
     before: String,
+    /// Tables are lines of text.
+    text_only: bool,
 }
 
 impl Flow {
@@ -56,6 +58,7 @@ impl Flow {
             cells_left: limits.cells,
             text_left: limits.text_bytes,
             before: String::new(),
+            text_only: limits.text_only,
         }
     }
 
@@ -126,7 +129,7 @@ impl Flow {
     }
 
     pub(crate) fn open_table(&mut self) {
-        if self.open.len() >= TABLES_DEEP {
+        if self.text_only || self.open.len() >= TABLES_DEEP {
             self.too_deep += 1;
             return;
         }

@@ -9,6 +9,10 @@
 //! | `intents` | chatbot intents | likewise |
 //!
 //! Each is checkpointed: an attempt after a crash begins with the first that is not done.
+//!
+//! A document that its reader does not survive, by a crash, time or memory, is read once more for its text alone. What
+//! comes of that carries the warning [`TEXT_ONLY`], and nothing further is made of it: what broke one reader is not
+//! to be the work of three more stages. Where that fails, too, the job fails with what went wrong first.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,16 +21,20 @@ use async_trait::async_trait;
 use mapae::handler::{Context, Handler};
 use mapae::job::name::SetName;
 use mapae::job::retry::Failure;
+use mapae::metrics::Metrics;
 use serde::Deserialize;
 
 use crate::child::{DocumentReader, Request};
 use crate::document::{Document, PageTables, Stage, Warning};
-use crate::error::{DocumentError, Language};
+use crate::error::{DocumentError, Language, Loss};
 use crate::limits::Limits;
 use crate::understand::Understand;
 
 /// What a file is submitted as where nobody says otherwise.
 pub const KIND: &str = "document.analyze";
+
+/// The code of the warning that only the text could be read.
+pub const TEXT_ONLY: &str = "text-only";
 
 /// Analyses documents.
 #[derive(Default)]
@@ -35,6 +43,8 @@ pub struct Analyze {
     pub limits: Limits,
     /// Without one nothing is understood, and what would be is `null`.
     pub understand: Option<Arc<dyn Understand>>,
+    /// Where lost readers are counted, by class and by what they were reading.
+    pub metrics: Option<Arc<Metrics>>,
 }
 
 /// What a job of this kind takes beside its file.
@@ -67,7 +77,8 @@ impl Handler for Analyze {
         document.stages = vec![stage("convert", ctx, begun)];
 
         let begun = Instant::now();
-        let has_pages = pages_without_tables(&document);
+        let text_only = is_text_only(&document);
+        let has_pages = pages_without_tables(&document) && !text_only;
         let tables: Option<PageTables> = ctx
             .stage("tables", || async {
                 if has_pages { self.tables(ctx, password).await.map(Some) } else { Ok(None) }
@@ -79,7 +90,7 @@ impl Handler for Analyze {
         }
         document.stages.push(stage("tables", ctx, begun));
 
-        let Some(understand) = &self.understand else {
+        let Some(understand) = self.understand.as_ref().filter(|_| !text_only) else {
             for name in ["classify", "keywords", "intents"] {
                 let begun = Instant::now();
                 ctx.stage(name, || async { Ok(()) }).await?;
@@ -124,13 +135,48 @@ impl Analyze {
         let Some(source) = ctx.job().source.clone() else {
             return Err(Failure::terminal("source-none", "The job has no file to work on."));
         };
-        let file = ctx.source().await?;
         let request = Request { name: source.name, media_type: Some(source.media_type), password };
+        let lost = match self.parse(ctx, request.clone(), &self.limits).await? {
+            Ok(document) => return Ok(document),
+            Err(error) => error,
+        };
+        let Some(loss) = self.count(&lost, "document").filter(|loss| loss.may_be_read_cheaply()) else {
+            return Err(failure(lost, language));
+        };
+        match self.parse(ctx, request, &self.limits.cheap()).await? {
+            Ok(mut document) => {
+                document.warnings.insert(0, text_only(loss));
+                Ok(document)
+            }
+            Err(error) => {
+                self.count(&error, "text");
+                Err(failure(if error.is_terminal() { lost } else { error }, language))
+            }
+        }
+    }
+
+    /// One reading; the outer error is that the job is to stop.
+    async fn parse(
+        &self,
+        ctx: &Context,
+        request: Request,
+        limits: &Limits,
+    ) -> Result<Result<Document, DocumentError>, Failure> {
+        let file = ctx.source().await?;
         tokio::select! {
-            read = self.reader.parse(file, request, &self.limits) => read.map_err(|error| failure(error, language)),
+            read = self.reader.parse(file, request, limits) => Ok(read),
             // Dropping the reading kills its child.
             () = ctx.stopped() => Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
         }
+    }
+
+    /// Counts a reader that was lost, and says how it was.
+    fn count(&self, error: &DocumentError, reading: &str) -> Option<Loss> {
+        let loss = error.loss()?;
+        if let Some(metrics) = &self.metrics {
+            metrics.count("mapae_reader_losses_total", format!("{}/{reading}", loss.class()), 1);
+        }
+        Some(loss)
     }
 }
 
@@ -146,6 +192,7 @@ impl Analyze {
         };
         match found {
             Err(error) if error.is_terminal() => {
+                self.count(&error, "tables");
                 let message = "Tables could not be looked for in this document; its text is complete.";
                 let warnings = vec![Warning::new("tables-failed", None, message)];
                 Ok(PageTables { warnings, ..PageTables::default() })
@@ -158,6 +205,21 @@ impl Analyze {
 /// Whether tables are still to be looked for: slides come with theirs.
 fn pages_without_tables(document: &Document) -> bool {
     document.pages.is_some() && document.tables.is_none()
+}
+
+/// Whether nothing further is to be made of it.
+fn is_text_only(document: &Document) -> bool {
+    document.warnings.iter().any(|warning| warning.code == TEXT_ONLY)
+}
+
+fn text_only(loss: Loss) -> Warning {
+    let why = match loss {
+        Loss::Crash | Loss::Forbidden => "its reader broke down on it",
+        Loss::Timeout => "it took longer than allowed",
+        Loss::Memory => "it took more memory than allowed",
+    };
+    let message = format!("Only the text was read, without tables, class, keywords and intents: {why}.");
+    Warning::new(TEXT_ONLY, None, message)
 }
 
 /// How long a stage took, in the attempt that did it.

@@ -8,7 +8,7 @@
 //! - [`child`]: the road of a caller: a file in, a document or an error out
 //! - [`detect`]: what a file is, by its bytes and its name
 //! - `read`: bytes to document, inside the child;  `decrypt`: documents with a password;  `archive`, `xml`: what
-//!   formats are made of;  `pdf`, `sheet`, and those that `flow`: `hwp`, `hwpx`, `docx`, `pptx`, `html`,
+//!   formats are made of;  `bombs`, `spent`: what would take too much, and when time is up;  `pdf`, `sheet`, and those that `flow`: `hwp`, `hwpx`, `docx`, `pptx`, `html`,
 //!   `markdown`: the formats
 //! - [`table`]: words and rules of a page to its tables
 //! - [`output`]: the folder that `mapae analyze` writes
@@ -19,6 +19,8 @@ pub mod child;
 pub mod detect;
 pub mod document;
 pub mod error;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod handler;
 pub mod limits;
 pub mod output;
@@ -26,6 +28,7 @@ pub mod table;
 pub mod understand;
 
 mod archive;
+mod bombs;
 mod decrypt;
 mod docx;
 mod flow;
@@ -37,4 +40,5 @@ mod pdf;
 mod pptx;
 mod read;
 mod sheet;
+mod spent;
 mod xml;

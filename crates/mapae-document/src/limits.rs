@@ -29,6 +29,8 @@ pub struct Limits {
     pub unpacked_bytes: u64,
     /// Bytes of one unpacked part that a reader holds in memory whole (shared strings, styles).
     pub part_bytes: u64,
+    /// Bytes that one stream of a PDF may unpack to. A larger one is left out, with a warning.
+    pub stream_bytes: u64,
     /// Unpacked over packed bytes of one part, from 10 MiB on.
     pub unpack_ratio: u64,
     /// Bytes of the answer of the child process.
@@ -39,6 +41,8 @@ pub struct Limits {
     pub cpu_seconds: u64,
     /// Time by the clock, from the start of the child process to its answer.
     pub wall: Duration,
+    /// Only the text is wanted: tables stand in it as lines, and nothing is made of them.
+    pub text_only: bool,
 }
 
 const MIB: u64 = 1024 * 1024;
@@ -56,11 +60,27 @@ impl Default for Limits {
             archive_entries: 10_000,
             unpacked_bytes: 500_000_000,
             part_bytes: 64 * MIB,
+            stream_bytes: 256 * MIB,
             unpack_ratio: 200,
             output_bytes: 256 * MIB,
             memory_bytes: 1024 * MIB,
             cpu_seconds: 30,
             wall: Duration::from_secs(60),
+            text_only: false,
+        }
+    }
+}
+
+impl Limits {
+    /// A cheaper reading, for a document that a whole one did not survive: its text, in a third of the time, and a
+    /// tenth of what a page may draw.
+    pub fn cheap(&self) -> Self {
+        Self {
+            page_operations: self.page_operations / 10,
+            cpu_seconds: (self.cpu_seconds / 3).max(1),
+            wall: self.wall / 3,
+            text_only: true,
+            ..self.clone()
         }
     }
 }

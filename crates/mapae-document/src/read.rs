@@ -6,12 +6,12 @@ use mapae_ai::language;
 use sha2::{Digest, Sha256};
 
 use crate::detect::{Kind, detect};
-use crate::document::{Document, Format, Page, PageTables, Source, Stage};
+use crate::document::{Document, Format, Page, PageTables, Source, Stage, Warning};
 use crate::error::DocumentError;
 use crate::flow::Flow;
 use crate::limits::Limits;
 use crate::table::Seen;
-use crate::{decrypt, docx, html, hwp, hwpx, markdown, pdf, pptx, sheet};
+use crate::{bombs, decrypt, docx, html, hwp, hwpx, markdown, pdf, pptx, sheet};
 
 /// What is read, and what helps to read it.
 pub(crate) struct Input {
@@ -24,7 +24,10 @@ pub(crate) struct Input {
 /// The tables on the pages of a PDF; other kinds have no pages.
 pub(crate) fn tables(input: Input, limits: &Limits) -> Result<PageTables, DocumentError> {
     match opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())? {
-        (Kind::Pdf, data) => pdf::tables(data, input.password.as_deref(), limits),
+        (Kind::Pdf, mut data) => {
+            bombs::defuse(&mut data, limits.stream_bytes);
+            pdf::tables(data, input.password.as_deref(), limits)
+        }
         _ => Ok(PageTables::default()),
     }
 }
@@ -33,7 +36,8 @@ pub(crate) fn tables(input: Input, limits: &Limits) -> Result<PageTables, Docume
 pub(crate) fn seen(input: Input, page: Option<u32>, limits: &Limits) -> Result<Vec<Seen>, DocumentError> {
     let mut seen = Vec::new();
     let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())?;
-    if let (Kind::Pdf, data) = opened {
+    if let (Kind::Pdf, mut data) = opened {
+        bombs::defuse(&mut data, limits.stream_bytes);
         pdf::look(data, input.password.as_deref(), limits, &mut |sight, _| {
             let (last, wanted) = (page == Some(sight.page), page.is_none_or(|page| page == sight.page));
             seen.extend(wanted.then(|| Seen::of(sight)));
@@ -86,10 +90,16 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
     };
     match kind {
         Kind::Pdf => {
+            let mut data = data;
+            let spoilt = bombs::defuse(&mut data, limits.stream_bytes);
             let (pages, warnings) = pdf::read(data, password, limits)?;
             document.text = joined(&pages);
             document.pages = Some(pages);
             document.warnings = warnings;
+            if spoilt > 0 {
+                let message = format!("{spoilt} streams unpack to more than allowed and are left out.");
+                document.warnings.insert(0, Warning::new("stream-limit", None, message));
+            }
         }
         Kind::Text => {
             let (text, warnings) = sheet::text::decode(&data);
@@ -121,6 +131,9 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
             document.text = book.text;
             document.warnings = book.warnings;
         }
+    }
+    if limits.text_only {
+        document.tables = None;
     }
     document.language = language::of(&document.text).map(str::to_owned);
     document.stages.push(Stage { name: "convert".to_owned(), seconds: begun.elapsed().as_secs_f64() });

@@ -6,6 +6,7 @@
 //! reader, and `xls`, whose reader builds dense ranges while opening, is measured before it is opened.
 //! Formulas are not computed; the values the file holds are taken.
 
+mod chains;
 mod csv;
 mod format;
 mod grid;

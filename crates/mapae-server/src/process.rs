@@ -14,9 +14,10 @@ use tracing::{info, warn};
 
 use crate::api::{self, Api, Watched};
 use crate::config::Config;
+use crate::documents;
 use crate::http::Server;
 use crate::probe;
-use crate::runtime::{Migrate, Runtime, WorkerError};
+use crate::runtime::{self, Migrate, Runtime, WorkerError};
 use crate::trouble::{Exit, Trouble};
 
 /// What a process does.
@@ -121,6 +122,9 @@ async fn with_worker(
         Err(_) if stop.is_cancelled() => return Ok(()),
         Err(error) => return Err(error.into()),
     };
+    if runtime::kinds(config).iter().any(|kind| kind.as_str() == documents::KIND) {
+        look_at_sandbox(api).await;
+    }
     api.health.watch(Watched { readiness: worker.readiness(), lease: config.worker.timing.lease });
     for (kind, handler) in &config.handlers {
         if let Some(probe) = handler.complete.probe.clone() {
@@ -135,6 +139,20 @@ async fn with_worker(
     }
     worker.drain().await;
     told
+}
+
+/// Documents are read with what protection there is; that it is less than it could be is told loudly and once.
+async fn look_at_sandbox(api: &Api) {
+    match documents::protection().await {
+        Ok(protection) => {
+            api.health.reads_documents_under(protection);
+            let missing = protection.missing().join(", ");
+            if !missing.is_empty() {
+                warn!(missing, help = documents::PROTECTION_HELP, "documents are read without {missing}");
+            }
+        }
+        Err(error) => warn!(code = error.code(), "no process can be started to read documents in"),
+    }
 }
 
 /// Waits for the stop signal. Whoever watches this process starts it again where its worker `ended` before: a process

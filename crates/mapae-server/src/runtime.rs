@@ -291,7 +291,7 @@ impl Runtime {
         };
         let providers = Providers::new(&config.providers, &config.operators(), self.metrics.clone())?;
         let local = self.understanding().await?.clone().asking(providers);
-        let handlers = handlers(config, &local)?;
+        let handlers = handlers(config, &local, &self.metrics)?;
         for (kind, resource) in config.undefined_needs() {
             tracing::warn!(%kind, resource, "a kind needs a resource that [resource] does not define: it is not limited");
         }
@@ -322,10 +322,10 @@ fn tell_described(Described { in_force, others }: Described) {
 pub const BUILT_IN: [&str; 3] = [documents::KIND, ai::KIND, batches::KIND];
 
 /// What this process can run, as the configuration wants it run.
-fn handlers(config: &Config, local: &ai::Local) -> Result<Handlers, WorkerError> {
+fn handlers(config: &Config, local: &ai::Local, metrics: &Arc<Metrics>) -> Result<Handlers, WorkerError> {
     let mut handlers = Handlers::default();
     if !config.handlers.keys().any(|kind| kind.as_str() == documents::KIND) {
-        handlers.add(documents::handler(local.clone()));
+        handlers.add(documents::handler(local.clone(), metrics.clone()));
     }
     if !config.handlers.keys().any(|kind| kind.as_str() == ai::KIND) {
         handlers.add(ai::Process(local.clone()));

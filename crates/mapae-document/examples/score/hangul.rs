@@ -12,7 +12,7 @@ pub(super) async fn score(scorer: &Scorer, folder: &Path) -> Result<(), Failure>
     for truth in listed(&folder.join("expected"), "json") {
         let truth: serde_json::Value = serde_json::from_slice(&fs::read(truth)?)?;
         let name = truth["file"].as_str().unwrap_or_default();
-        let document = scorer.read(&folder.join(name), None).await;
+        let document = scorer.read(&folder.join(name), None, &scorer.limits).await;
         let text = document.as_ref().map(|d| d.text.as_str()).unwrap_or_default();
         let words: HashSet<&str> = text.split(|c| !is_of_word(c)).collect();
         for word in truth["words"].as_array().into_iter().flatten().filter_map(|word| word.as_str()) {

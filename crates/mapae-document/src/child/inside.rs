@@ -1,4 +1,4 @@
-//! The child's own side: limits on itself first, then the document.
+//! The child's own side: limits on itself first, then what it may not do, then the document.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,6 +12,7 @@ use rustix::process::{
 
 use serde::Serialize;
 
+use super::sandbox::{Profile, Protection, forbid_calls, wall_off};
 use super::wire::{self, Answer, Want};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
@@ -21,55 +22,85 @@ use crate::read::{self, Input};
 pub(super) const CANNOT_START: i32 = 71;
 /// Parsers recurse; this is room for far more levels than any honest document has.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
+/// How much readier than its parent the kernel is to end a child, of 1,000.
+const OOM_SCORE: &str = "500";
 /// Files a parser may have open.
 const FILES_MAX: u64 = 32;
 
-/// What the program does whose first argument is [`super::ARGUMENT`], and nothing else.
+/// What stands between the bytes of a document and its parser, told which of the child's jobs it is. A child of
+/// tests does there what a parser must not be able to do.
+pub type Before = fn(&str, Vec<u8>) -> Vec<u8>;
+
+/// What the program does whose first argument is [`super::ARGUMENT`], and nothing else, before it has a second thread.
 ///
 /// It answers over its standard output, which must be the parent's socket, and returns.
 pub fn child_main() -> ExitCode {
+    child_main_after(|_, data| data)
+}
+
+/// As [`child_main`], with `before` run where the parser runs, on the bytes it is about to get.
+#[doc(hidden)]
+pub fn child_main_after(before: Before) -> ExitCode {
     // A panic would print a message to the standard error, and the message may quote the document.
     std::panic::set_hook(Box::new(|_| {}));
-    match serve() {
+    match serve(before) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(CANNOT_START as u8),
     }
 }
 
-fn serve() -> io::Result<()> {
+fn serve(before: Before) -> io::Result<()> {
     die_with_parent()?;
     let mut socket = UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?);
     let order = wire::read_order(&mut socket)?;
-    let limits = order.limits;
-    limit_self(&limits)?;
+    go_first();
+    limit_self(&order.limits)?;
     let document = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let (name, media_type, password) = (order.name, order.media_type, order.password);
-    let input = |data| Input { data, name, media_type, password };
-    match order.want {
-        Want::Document => answer(document, limits, socket, |data, limits| read::read(input(data), limits)),
-        Want::Tables => answer(document, limits, socket, |data, limits| read::tables(input(data), limits)),
+    let asked = order.name();
+    let child = Child { document, limits: order.limits, socket };
+    let (want, name, media_type, password) = (order.want, order.name, order.media_type, order.password);
+    let input = move |data| Input { data: before(asked, data), name, media_type, password };
+    match want {
+        Want::Protection => child.answer(|_, _, protection| Ok(protection)),
+        Want::Document => child.answer(|file, limits, _| read::read(input(contents(file, limits)?), limits)),
+        Want::Tables => child.answer(|file, limits, _| read::tables(input(contents(file, limits)?), limits)),
         Want::Seen { page } => {
-            answer(document, limits, socket, move |data, limits| read::seen(input(data), page, limits))
+            child.answer(move |file, limits, _| read::seen(input(contents(file, limits)?), page, limits))
         }
     }
 }
 
-/// Answers with what `parse` makes of the document, on a thread with room for deep recursion.
-fn answer<T: Serialize + Send + 'static>(
+struct Child {
     document: File,
     limits: Limits,
-    mut socket: UnixStream,
-    parse: impl FnOnce(Vec<u8>, &Limits) -> Answer<T> + Send + 'static,
-) -> io::Result<()> {
-    let inner = limits.clone();
-    let parser = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || -> Answer<T> {
-        // From here on no thread and no process can be started.
-        forbid_processes().map_err(|_| DocumentError::Unavailable)?;
-        let data = contents(document, inner.input_bytes)?;
-        parse(data, &inner)
-    })?;
-    let answer = parser.join().unwrap_or(Err(DocumentError::Crashed));
-    wire::write_answer(&answer, limits.output_bytes, &mut socket)
+    socket: UnixStream,
+}
+
+impl Child {
+    /// Answers with what `work` makes of the document, on a thread with room for deep recursion. Before a byte of it is
+    /// read, the process can open nothing, reach nobody and start nothing.
+    fn answer<T: Serialize + Send + 'static>(
+        mut self,
+        work: impl FnOnce(Opened, &Limits, Protection) -> Answer<T> + Send + 'static,
+    ) -> io::Result<()> {
+        let size = self.document.metadata().map_or(0, |meta| meta.len());
+        let (document, inner) = (Opened { file: self.document, size }, self.limits.clone());
+        let (landlock_files, landlock_network) = wall_off(Profile::Parser);
+        let worker = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || -> Answer<T> {
+            // From here on no thread and no process can be started.
+            forbid_processes().map_err(|_| DocumentError::Unavailable)?;
+            let seccomp = forbid_calls(Profile::Parser).is_ok();
+            work(document, &inner, Protection { landlock_files, landlock_network, seccomp })
+        })?;
+        let answer = worker.join().unwrap_or(Err(DocumentError::Crashed));
+        wire::write_answer(&answer, self.limits.output_bytes, &mut self.socket)
+    }
+}
+
+/// The document, and its size, which cannot be asked for any more once it is to be read.
+struct Opened {
+    file: File,
+    size: u64,
 }
 
 /// The kernel kills this process when its parent ends, or it ends here if that has already happened.
@@ -78,6 +109,12 @@ fn die_with_parent() -> io::Result<()> {
     let parent = std::env::args().nth(2).and_then(|id| id.parse::<i32>().ok());
     let still_there = parent.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == parent;
     if still_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+}
+
+/// Where memory runs out for a machine or a container, this process is ended rather than the one that many jobs need.
+fn go_first() {
+    // Older limits of the process may be higher already, and lowering them is not allowed.
+    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
 }
 
 fn limit_self(limits: &Limits) -> io::Result<()> {
@@ -105,10 +142,10 @@ fn set(resource: Resource, most: u64) -> io::Result<()> {
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
-fn contents(document: File, bytes_max: u64) -> Result<Vec<u8>, DocumentError> {
+fn contents(document: Opened, limits: &Limits) -> Result<Vec<u8>, DocumentError> {
+    let bytes_max = limits.input_bytes;
     let mut data = Vec::new();
-    let size = document.metadata().map_or(0, |meta| meta.len());
-    data.reserve_exact(size.min(bytes_max) as usize + 1);
-    document.take(bytes_max + 1).read_to_end(&mut data).map_err(|_| DocumentError::Unavailable)?;
+    data.reserve_exact(document.size.min(bytes_max) as usize + 1);
+    document.file.take(bytes_max + 1).read_to_end(&mut data).map_err(|_| DocumentError::Unavailable)?;
     if data.len() as u64 > bytes_max { Err(DocumentError::TooLarge(Excess::File)) } else { Ok(data) }
 }

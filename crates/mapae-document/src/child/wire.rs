@@ -20,6 +20,8 @@ pub(super) enum Want {
     Tables,
     /// What is seen on a page, or on every page, and the tables found in it.
     Seen { page: Option<u32> },
+    /// Nothing of the document: what holds in the process that would read it.
+    Protection,
 }
 
 /// From parent to child.
@@ -30,6 +32,19 @@ pub(super) struct Order {
     pub(super) media_type: Option<String>,
     pub(super) password: Option<String>,
     pub(super) limits: Limits,
+}
+
+impl Order {
+    /// What it asks for, for a [`super::Before`].
+    pub(super) fn name(&self) -> &'static str {
+        match self.want {
+            Want::Document if self.limits.text_only => "text",
+            Want::Document => "document",
+            Want::Tables => "tables",
+            Want::Seen { .. } => "seen",
+            Want::Protection => "protection",
+        }
+    }
 }
 
 /// From child to parent.

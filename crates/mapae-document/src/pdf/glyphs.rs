@@ -15,12 +15,18 @@ use hayro_interpret::{BlendMode, ClipPath, Device, DrawMode, DrawProps, Image, I
 
 use super::marks::{Ink, Marks};
 use super::unicode::ReverseCmaps;
+use crate::spent::Deadline;
 
 /// Units of the em square in which the interpreter reports advances.
 const EM: f64 = 1000.0;
 
 /// Characters one glyph may stand for; more than any ligature has.
 const GLYPH_CHARS_MAX: usize = 32;
+
+/// Cost after which the clock is looked at.
+const LOOK_EVERY: u64 = 1_000;
+/// Elements of a path that cost as much as a glyph.
+const ELEMENTS_A_GLYPH: u64 = 8;
 
 /// The payload of the unwinding that ends a page over its budget.
 pub(super) struct BudgetSpent;
@@ -56,19 +62,38 @@ pub(super) struct GlyphDevice<'c> {
     pub(super) marks: Marks,
     page_box: Rect,
     budget: u64,
+    deadline: Deadline,
+    /// Calls until the clock is looked at again.
+    unlooked: u64,
     reverse: &'c mut ReverseCmaps,
 }
 
 impl<'c> GlyphDevice<'c> {
-    pub(super) fn new(page_box: Rect, budget: u64, reverse: &'c mut ReverseCmaps) -> Self {
-        Self { page: PageGlyphs::default(), marks: Marks::new(page_box), page_box, budget, reverse }
+    pub(super) fn new(
+        page_box: Rect,
+        budget: u64,
+        deadline: Deadline,
+        reverse: &'c mut ReverseCmaps,
+    ) -> Self {
+        let (page, marks) = (PageGlyphs::default(), Marks::new(page_box));
+        Self { page, marks, page_box, budget, deadline, unlooked: LOOK_EVERY, reverse }
     }
 
     fn spend(&mut self, cost: u64) {
-        match self.budget.checked_sub(cost) {
-            Some(left) => self.budget = left,
-            None => std::panic::resume_unwind(Box::new(BudgetSpent)),
+        self.unlooked = self.unlooked.saturating_sub(cost.max(1));
+        let late = self.unlooked == 0 && self.deadline.is_over();
+        if self.unlooked == 0 {
+            self.unlooked = LOOK_EVERY;
         }
+        match self.budget.checked_sub(cost) {
+            Some(left) if !late => self.budget = left,
+            _ => std::panic::resume_unwind(Box::new(BudgetSpent)),
+        }
+    }
+
+    /// A path costs by its length, whether or not anything of it is seen.
+    fn spend_path(&mut self, path: &BezPath) {
+        self.spend(1 + path.elements().len() as u64 / ELEMENTS_A_GLYPH);
     }
 
     fn place(
@@ -202,9 +227,8 @@ impl<'a> Device<'a> for GlyphDevice<'_> {
     }
 
     fn draw_path(&mut self, path: &BezPath, props: DrawProps<'a>, mode: &DrawMode) {
-        self.spend(1);
-        let seen = self.marks.draw(path, props.transform, &Ink::of(&props, mode));
-        self.spend(seen);
+        self.spend_path(path);
+        self.marks.draw(path, props.transform, &Ink::of(&props, mode));
     }
 
     fn draw_rect(&mut self, rect: &Rect, props: DrawProps<'a>, mode: &DrawMode) {
@@ -217,7 +241,7 @@ impl<'a> Device<'a> for GlyphDevice<'_> {
     }
 
     fn push_clip_path(&mut self, clip: &ClipPath) {
-        self.spend(1);
+        self.spend_path(&clip.path);
         self.marks.push_clip(clip.path.bounding_box());
     }
 

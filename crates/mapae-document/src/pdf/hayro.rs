@@ -2,7 +2,7 @@
 //!
 //! Its known defects and what is done about them: it cannot be stopped (the device leaves by unwinding), it
 //! announces filled and stroked text twice (lines drop what is printed twice), it inflates whatever a stream
-//! asks for (the child process has limits), it loses step at a code its character map does not have (the
+//! asks for (bombs are spoilt before), it loses step at a code its character map does not have (the
 //! Korean maps are given without holes), and it ends broken pages silently.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,6 +19,7 @@ use super::unicode::ReverseCmaps;
 use super::{Cut, PageContent, PdfBackend, cmaps};
 use crate::error::DocumentError;
 use crate::limits::Limits;
+use crate::spent::Deadline;
 
 pub(super) struct Hayro(Pdf);
 
@@ -50,6 +51,7 @@ impl PdfBackend for Hayro {
     fn pages(&self, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool) {
         let mut cache = InterpreterCache::new();
         let mut reverse = ReverseCmaps::default();
+        let deadline = Deadline::of(limits);
         for (page, number) in self.0.pages().iter().zip(1..) {
             let area = page.intersected_crop_box();
             let (width, height) = page.base_dimensions();
@@ -58,8 +60,12 @@ impl PdfBackend for Hayro {
             } else {
                 Rect::new(area.x0, area.y0, area.x1, area.y1)
             };
-            let mut device = GlyphDevice::new(area, limits.page_operations, &mut reverse);
-            let cut = self.draw(page, area, &cache, &mut device);
+            let mut device = GlyphDevice::new(area, limits.page_operations, deadline, &mut reverse);
+            // A page whose time has passed is still told of.
+            let cut = match deadline.is_over() {
+                true => Some(Cut::Budget),
+                false => self.draw(page, area, &cache, &mut device),
+            };
             let (glyphs, marks) = (device.page, device.marks);
             if cut.is_some() {
                 // An interrupted interpreter may have left the cache half done.

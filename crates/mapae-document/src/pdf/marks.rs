@@ -78,11 +78,11 @@ impl Marks {
         self.clips.last().copied().unwrap_or_default()
     }
 
-    /// Takes what a path draws; answers how many pieces it was made of.
-    pub(super) fn draw(&mut self, path: &BezPath, transform: Affine, ink: &Ink) -> u64 {
+    /// Takes what a path draws.
+    pub(super) fn draw(&mut self, path: &BezPath, transform: Affine, ink: &Ink) {
         let elements = path.elements();
         if !ink.fill && ink.stroke.is_none() {
-            return 0;
+            return;
         }
         let [a, b, ..] = transform.as_coeffs();
         let scale = a.hypot(b);
@@ -107,7 +107,6 @@ impl Marks {
             }
         }
         self.subpath(&run, straight, ink, scale);
-        elements.len() as u64 / 8
     }
 
     fn subpath(&mut self, run: &[Point], straight: bool, ink: &Ink, scale: f64) {

@@ -36,6 +36,7 @@ pub(super) struct BookBuilder {
     cells_left: u64,
     text_left: u64,
     sheets_left: u32,
+    text_only: bool,
 }
 
 impl BookBuilder {
@@ -45,6 +46,7 @@ impl BookBuilder {
             cells_left: limits.cells,
             text_left: limits.text_bytes,
             sheets_left: limits.sheets,
+            text_only: limits.text_only,
         }
     }
 
@@ -133,7 +135,7 @@ impl SheetBuilder<'_> {
         write_text(&name, &cells, &mut book.text);
         let merged = merged.into_iter().map(a1_range).collect();
         book.sheets.push(Sheet { name: name.clone(), rows, columns, merged, hidden });
-        if cells.is_empty() {
+        if cells.is_empty() || builder.text_only {
             return;
         }
         match split::tables(&cells) {

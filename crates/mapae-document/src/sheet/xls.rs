@@ -8,7 +8,7 @@ use calamine::{Reader, Xls, XlsError};
 
 use super::grid::{BookBuilder, Merged};
 use super::xls_formats::Formats;
-use super::{value, workbook};
+use super::{chains, value, workbook};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 
@@ -18,6 +18,7 @@ const DENSE_BYTES: u64 = 48;
 const DECLARED_BYTES: u64 = 40;
 
 pub(super) fn read(data: &[u8], limits: &Limits, book: &mut BookBuilder) -> Result<(), DocumentError> {
+    chains::check(data)?;
     let records = records(data);
     // Half of the memory is left for what the file really holds.
     if memory_asked(&records) > limits.memory_bytes / 2 {

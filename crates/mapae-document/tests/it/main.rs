@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that cannot go on stops the test")]
 
+mod beside;
+mod cheap;
 mod child;
 mod errors;
 mod flowing;
+mod fuzz;
 mod make;
 mod output;
 mod pages;
 mod samples;
+mod sandbox;
 mod sheets;
 mod tables;
 

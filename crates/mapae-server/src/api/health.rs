@@ -11,6 +11,7 @@ use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use mapae::worker::IDLE_WAIT;
 use mapae::worker::readiness::Readiness;
+use mapae_document::child::sandbox::Protection;
 use serde::Serialize;
 use tokio::sync::watch;
 use utoipa::ToSchema;
@@ -28,6 +29,8 @@ pub struct Health {
     /// This process is to have a worker.
     works: AtomicBool,
     worker: OnceLock<Watched>,
+    /// What holds where this process's worker reads documents.
+    sandbox: OnceLock<Protection>,
 }
 
 /// The worker of this process, where it has one.
@@ -61,6 +64,15 @@ impl Health {
         readiness.unready(Instant::now(), IDLE_WAIT, worker.lease)
     }
 
+    /// What holds in the processes that read documents, where this one has any.
+    pub fn reads_documents_under(&self, protection: Protection) {
+        let _ = self.sandbox.set(protection);
+    }
+
+    pub fn sandbox(&self) -> Option<Protection> {
+        self.sandbox.get().copied()
+    }
+
     pub fn has_worker(&self) -> bool {
         self.works.load(Ordering::Relaxed) || self.worker.get().is_some()
     }
@@ -74,6 +86,9 @@ pub(super) struct Check {
     /// What is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
+    /// What is less than it could be. It keeps nothing from being ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -83,7 +98,15 @@ pub(super) struct Checks {
 }
 
 fn check(name: &'static str, why: Option<String>) -> Check {
-    Check { name, ok: why.is_none(), why }
+    Check { name, ok: why.is_none(), why, degraded: None }
+}
+
+/// A document is read with what protection there is: less of it is no reason to read none.
+fn sandbox(protection: Protection) -> Check {
+    let missing = protection.missing();
+    let degraded =
+        (!missing.is_empty()).then(|| format!("documents are read without {}", missing.join(", ")));
+    Check { degraded, ..check("document-sandbox", None) }
 }
 
 async fn checks(api: &Api) -> Vec<Check> {
@@ -104,6 +127,7 @@ async fn checks(api: &Api) -> Vec<Check> {
     if api.health.has_worker() {
         checks.push(check("worker", api.health.worker_unready().map(str::to_owned)));
     }
+    checks.extend(api.health.sandbox().map(sandbox));
     checks
 }
 

@@ -39,6 +39,11 @@ const COUNTERS: &[(&str, &[&str], &str)] = &[
     ("mapae_retries_total", &["kind"], "Attempts that ended and will be followed by another."),
     ("mapae_read_failures_total", &[], "Reads that failed."),
     (
+        "mapae_reader_losses_total",
+        &["class", "reading"],
+        "Processes that a document ended (crash, timeout, memory, forbidden), by what they were reading.",
+    ),
+    (
         "mapae_ai_requests_total",
         &["provider", "outcome"],
         "Questions to models, this program's own among them.",
@@ -116,6 +121,12 @@ async fn gauges(api: &Api, runtime: &Runtime, page: &mut Page) {
             "Whether this process's worker is ready.",
             f64::from(u8::from(ready)),
         );
+    }
+    if let Some(protection) = api.health.sandbox() {
+        page.head("mapae_sandbox", "gauge", "Whether a protection holds where this process reads documents.");
+        for (name, holds) in protection.parts() {
+            page.line("mapae_sandbox", &[("protection", name)], f64::from(u8::from(holds)));
+        }
     }
     // Counters are shown whether or not the database answers.
     let counted = api.figures.get(api, runtime).await;

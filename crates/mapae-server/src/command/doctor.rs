@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::ai::Local;
 use crate::ai::provider::call::{Caller, Question};
 use crate::config::{Config, Provider, ProviderSettings, Shape, show_duration};
+use crate::documents;
 use crate::global::Global;
 use crate::output;
 use crate::runtime::open_store;
@@ -52,6 +53,7 @@ async fn check(global: &Global, ask: bool) -> Result<ExitCode, Trouble> {
     findings.push(files(&config, known).await);
     findings.extend(broker(&config).await);
     findings.push(models());
+    findings.push(sandbox().await);
     for provider in config.providers.iter().filter(|_| ask) {
         if let Provider::Remote(settings) = provider {
             findings.push(self::provider(settings, &config).await);
@@ -324,6 +326,21 @@ fn models() -> Value {
                 finding("models", "warning", found, "`mapae models list` says where it is looked for")
             }
         },
+    }
+}
+
+/// What holds where documents are read, seen by a process that would read one.
+async fn sandbox() -> Value {
+    const CHECK: &str = "document sandbox";
+    match documents::protection().await {
+        Ok(protection) if protection.missing().is_empty() => {
+            ok(CHECK, protection.parts().map(|(name, _)| name).join(", "))
+        }
+        Ok(protection) => {
+            let found = format!("documents are read without {}", protection.missing().join(", "));
+            finding(CHECK, "warning", found, documents::PROTECTION_HELP)
+        }
+        Err(error) => finding(CHECK, "FAILED", error.to_string(), "allow this program to start processes"),
     }
 }
 

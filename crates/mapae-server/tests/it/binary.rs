@@ -308,6 +308,9 @@ fn a_document_goes_through_a_server_and_its_client() {
     assert_eq!(failed.code, 1);
     assert!(failed.out.contains("document-damaged"), "{}", failed.out);
 
+    let ready = http(server.url.trim_start_matches("http://"), "/readyz?verbose").unwrap().1;
+    assert!(ready.contains(r#"{"name":"document-sandbox","ok":true}"#), "{ready}");
+
     let ids = server.run(path, &["jobs", "--state", "succeeded", "--output", "id"]).ok();
     assert_eq!(ids, format!("{id}\n"));
     let watched = server.run(path, &["job", "watch", id]).ok();

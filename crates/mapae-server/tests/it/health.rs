@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Method, Request};
+use mapae_document::child::sandbox::Protection;
 use mapae_server::api::{self, Api, Watched};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -64,6 +65,29 @@ async fn a_process_that_is_to_work_is_not_ready_before_its_worker_has_joined() {
     site.api.health.watch(Watched { readiness: worker.readiness(), lease });
     until("it is ready", async || site.get("", "/readyz").await.status == 200).await;
     worker.drain().await;
+}
+
+#[tokio::test]
+async fn a_kernel_that_protects_less_is_told_of_and_keeps_nothing_from_being_ready() {
+    let site = Site::new().await;
+    let sandbox = async || {
+        let verbose = site.get("", "/readyz?verbose").await;
+        assert_eq!(verbose.status, 200);
+        verbose.json()["checks"].as_array().unwrap().iter().find(|c| c["name"] == "document-sandbox").cloned()
+    };
+    assert_eq!(sandbox().await, None, "this process reads no documents");
+    let old = Protection { landlock_files: true, landlock_network: false, seccomp: false };
+    site.api.health.reads_documents_under(old);
+    let degraded = "documents are read without landlock-network, seccomp";
+    assert_eq!(
+        sandbox().await,
+        Some(json!({ "name": "document-sandbox", "ok": true, "degraded": degraded }))
+    );
+    let metrics = String::from_utf8(site.get("", "/metrics").await.bytes.to_vec()).unwrap();
+    for (protection, holds) in [("landlock-files", 1), ("landlock-network", 0), ("seccomp", 0)] {
+        let line = format!("mapae_sandbox{{protection=\"{protection}\"}} {holds}");
+        assert!(metrics.lines().any(|written| written == line), "{line} in\n{metrics}");
+    }
 }
 
 #[tokio::test]

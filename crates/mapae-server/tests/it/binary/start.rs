@@ -87,6 +87,45 @@ fn doctor_finds_a_healthy_set_up_healthy() {
     assert!(work.is_some_and(|line| line.contains(" 3 ") && line.contains("7/min")), "{resources}");
 }
 
+/// The same on a kernel that lacks these system calls.
+fn lacking(calls: &'static [i64], folder: &std::path::Path, arguments: &'static [&'static str]) -> Ran {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+    let folder = folder.to_owned();
+    // The filter holds for the thread and what it starts.
+    let thread = std::thread::spawn(move || {
+        let calls = calls.iter().map(|call| (*call, Vec::new())).collect();
+        let missing = SeccompAction::Errno(libc::ENOSYS as u32);
+        let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+        let filter = SeccompFilter::new(calls, SeccompAction::Allow, missing, arch).unwrap();
+        let program: BpfProgram = filter.try_into().unwrap();
+        seccompiler::apply_filter(&program).unwrap();
+        run(&folder, arguments)
+    });
+    thread.join().unwrap()
+}
+
+#[test]
+fn doctor_says_what_protection_a_kernel_lacks_and_documents_are_read_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), &["migrate"]).ok();
+    let sandbox = |out: &str| {
+        let findings: Vec<Value> = serde_json::from_str(out).unwrap();
+        findings.into_iter().find(|finding| finding["check"] == "document sandbox").unwrap()
+    };
+    let doctor: &[&str] = &["doctor", "--output", "json"];
+    let whole = sandbox(&run(folder.path(), doctor).ok());
+    assert_eq!(
+        (whole["status"].as_str(), whole["found"].as_str()),
+        (Some("ok"), Some("landlock-files, landlock-network, seccomp"))
+    );
+    let calls: &[i64] = &[libc::SYS_landlock_create_ruleset, libc::SYS_seccomp];
+    let bare = sandbox(&lacking(calls, folder.path(), doctor).ok());
+    assert_eq!(bare["status"], "warning");
+    assert!(bare["found"].as_str().unwrap().contains("without landlock-files"), "{bare}");
+    workbook(folder.path(), "a.csv");
+    lacking(calls, folder.path(), &["analyze", "a.csv", "--out", "out"]).ok();
+}
+
 #[test]
 fn a_process_whose_files_are_not_the_databases_neither_works_nor_takes_files() {
     let folder = tempfile::tempdir().unwrap();
