@@ -147,6 +147,14 @@ pub struct Table {
     pub cells: Vec<Cell>,
 }
 
+/// A document as far as its file itself tells it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Converted {
+    pub document: Document,
+    /// Numbers of the pages whose text is only to be had from their pictures.
+    pub scans: Vec<u32>,
+}
+
 /// The tables on the pages of a document and what is doubtful about them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PageTables {

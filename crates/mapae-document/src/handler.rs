@@ -3,6 +3,7 @@
 //! | stage | gives | |
 //! |---|---|---|
 //! | `convert` | pages or sheets, text, language; the tables of sheets | in a child process |
+//! | `ocr` | text of pages that are pictures | only where there are any; kept every few pages |
 //! | `tables` | the tables of pages | in another child process: what goes wrong there costs no text |
 //! | `classify` | the class | `null` without an [`Understand`] |
 //! | `keywords` | keywords | likewise |
@@ -10,8 +11,10 @@
 //!
 //! Each is checkpointed: an attempt after a crash begins with the first that is not done.
 
+mod scans;
+
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use mapae::handler::{Context, Handler};
@@ -20,9 +23,11 @@ use mapae::job::retry::Failure;
 use serde::Deserialize;
 
 use crate::child::{DocumentReader, Request};
-use crate::document::{Document, PageTables, Stage, Warning};
+use crate::document::{Converted, Document, PageTables, Stage, Warning};
 use crate::error::{DocumentError, Language};
 use crate::limits::Limits;
+use crate::ocr::Ocr;
+use crate::table::sight::Sight;
 use crate::understand::Understand;
 
 /// What a file is submitted as where nobody says otherwise.
@@ -33,6 +38,7 @@ pub const KIND: &str = "document.analyze";
 pub struct Analyze {
     pub reader: DocumentReader,
     pub limits: Limits,
+    pub ocr: Ocr,
     /// Without one nothing is understood, and what would be is `null`.
     pub understand: Option<Arc<dyn Understand>>,
 }
@@ -63,14 +69,22 @@ impl Handler for Analyze {
         };
         let begun = Instant::now();
         let (password, labels) = (input.password.clone(), input.labels);
-        let mut document = ctx.stage("convert", || self.convert(ctx, input.password, language)).await?;
+        let Converted { mut document, scans } =
+            ctx.stage("convert", || self.convert(ctx, input.password, language)).await?;
         document.stages = vec![stage("convert", ctx, begun)];
+
+        let mut sights = Vec::new();
+        if !scans.is_empty() {
+            let begun = Instant::now();
+            sights = self.recognise(ctx, &scans, password.as_ref(), &mut document).await?;
+            document.stages.push(stage("ocr", ctx, begun));
+        }
 
         let begun = Instant::now();
         let has_pages = pages_without_tables(&document);
         let tables: Option<PageTables> = ctx
             .stage("tables", || async {
-                if has_pages { self.tables(ctx, password).await.map(Some) } else { Ok(None) }
+                if has_pages { self.tables(ctx, password, &sights).await.map(Some) } else { Ok(None) }
             })
             .await?;
         if let Some(found) = tables {
@@ -120,14 +134,14 @@ impl Analyze {
         ctx: &Context,
         password: Option<String>,
         language: Language,
-    ) -> Result<Document, Failure> {
+    ) -> Result<Converted, Failure> {
         let Some(source) = ctx.job().source.clone() else {
             return Err(Failure::terminal("source-none", "The job has no file to work on."));
         };
         let file = ctx.source().await?;
         let request = Request { name: source.name, media_type: Some(source.media_type), password };
         tokio::select! {
-            read = self.reader.parse(file, request, &self.limits) => read.map_err(|error| failure(error, language)),
+            read = self.reader.convert(file, request, &self.limits) => read.map_err(|error| failure(error, language)),
             // Dropping the reading kills its child.
             () = ctx.stopped() => Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
         }
@@ -136,12 +150,17 @@ impl Analyze {
 
 impl Analyze {
     /// The tables of pages. A document whose tables cannot be found keeps its text, with a warning.
-    async fn tables(&self, ctx: &Context, password: Option<String>) -> Result<PageTables, Failure> {
+    async fn tables(
+        &self,
+        ctx: &Context,
+        password: Option<String>,
+        scans: &[Sight],
+    ) -> Result<PageTables, Failure> {
         let Some(source) = ctx.job().source.clone() else { return Ok(PageTables::default()) };
         let file = ctx.source().await?;
         let request = Request { name: source.name, media_type: Some(source.media_type), password };
         let found = tokio::select! {
-            found = self.reader.tables(file, request, &self.limits) => found,
+            found = self.reader.tables(file, request, scans, &self.limits) => found,
             () = ctx.stopped() => return Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
         };
         match found {
@@ -160,10 +179,12 @@ fn pages_without_tables(document: &Document) -> bool {
     document.pages.is_some() && document.tables.is_none()
 }
 
-/// How long a stage took, in the attempt that did it.
+/// How long a stage took, in the attempt that did it, or in those that did its parts.
 fn stage(name: &str, ctx: &Context, begun: Instant) -> Stage {
-    let earlier = ctx.done().iter().find(|checkpoint| checkpoint.stage == name);
-    let took = earlier.map_or_else(|| begun.elapsed(), |checkpoint| checkpoint.took);
+    let whole = ctx.done().iter().find(|checkpoint| checkpoint.stage == name);
+    let part = |stage: &str| stage.strip_prefix(name).is_some_and(|number| number.starts_with('.'));
+    let parts: Duration = ctx.done().iter().filter(|done| part(&done.stage)).map(|done| done.took).sum();
+    let took = whole.map_or_else(|| begun.elapsed() + parts, |checkpoint| checkpoint.took);
     Stage { name: name.to_owned(), seconds: took.as_secs_f64() }
 }
 

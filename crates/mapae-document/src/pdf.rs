@@ -10,15 +10,24 @@ mod hayro;
 mod lines;
 mod marks;
 mod order;
+mod picture;
+mod recognised;
 mod sight;
 mod unicode;
+
+use std::collections::HashMap;
 
 use crate::document::{Page, PageTables, Warning};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
+use crate::ocr::{Picture, Pose};
 use crate::table::{self, sight::Sight};
 use glyphs::PageGlyphs;
 use marks::Marks;
+pub(crate) use recognised::{Span, recognised};
+
+/// What is said of a page without any text.
+pub(crate) const NO_TEXT: &str = "The page has no text; it may be an image.";
 
 /// A parser of PDF files.
 trait PdfBackend: Sized {
@@ -30,6 +39,9 @@ trait PdfBackend: Sized {
     /// Hands over the pages in order until `each` answers `false`. What a page holds beyond
     /// `Limits::page_operations`, or behind something broken, is missing, and [`PageContent::cut`] says so.
     fn pages(&self, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool);
+
+    /// The picture of a page as it is shown; `None` where it cannot be drawn.
+    fn picture(&self, number: u32) -> Option<(Picture, Pose)>;
 }
 
 /// A page as a parser gives it.
@@ -43,7 +55,23 @@ struct PageContent {
     origin: (f64, f64),
     glyphs: PageGlyphs,
     marks: Marks,
+    /// Anything else than text is drawn.
+    drawn: bool,
     cut: Option<Cut>,
+}
+
+/// Share of the glyphs without a known character from which on a text layer is of no use.
+const UNKNOWN_SHARE: f64 = 0.3;
+
+impl PageContent {
+    /// Whether its text is only to be had from its picture.
+    fn is_scan(&self) -> bool {
+        let (unknown, all) = (self.glyphs.unknown + self.glyphs.private, self.glyphs.glyphs.len());
+        match all {
+            0 => self.drawn,
+            _ => unknown as f64 >= UNKNOWN_SHARE * all as f64,
+        }
+    }
 }
 
 /// Why a page is not complete.
@@ -53,17 +81,23 @@ pub(crate) enum Cut {
     Broken,
 }
 
-/// The pages of a PDF and what is doubtful about them.
-pub(crate) fn read(
-    data: Vec<u8>,
-    password: Option<&str>,
-    limits: &Limits,
-) -> Result<(Vec<Page>, Vec<Warning>), DocumentError> {
+/// Pages, and what is doubtful about them.
+#[derive(Default)]
+pub(crate) struct Pages {
+    pub(crate) pages: Vec<Page>,
+    pub(crate) warnings: Vec<Warning>,
+    /// Numbers of those whose text is only to be had from their pictures.
+    pub(crate) scans: Vec<u32>,
+}
+
+/// The pages of a PDF.
+pub(crate) fn read(data: Vec<u8>, password: Option<&str>, limits: &Limits) -> Result<Pages, DocumentError> {
     let pdf = open(data, password, limits)?;
-    let (mut pages, mut warnings) = (Vec::new(), Vec::new());
+    let Pages { mut pages, mut warnings, mut scans } = Pages::default();
     let mut text_left = limits.text_bytes;
     pdf.pages(limits, &mut |content| {
         warnings.extend(doubts(&content));
+        scans.extend(content.is_scan().then_some(content.number));
         let page = page(content);
         let Some(left) = text_left.checked_sub(page.text.len() as u64) else {
             let message =
@@ -75,7 +109,19 @@ pub(crate) fn read(
         pages.push(page);
         true
     });
-    Ok((pages, warnings))
+    Ok(Pages { pages, warnings, scans })
+}
+
+/// Draws these pages, one after the other, until `each` fails; `None` is a page that cannot be drawn.
+pub(crate) fn pictures(
+    data: Vec<u8>,
+    password: Option<&str>,
+    pages: &[u32],
+    limits: &Limits,
+    each: &mut dyn FnMut(u32, Option<(Picture, Pose)>) -> Result<(), DocumentError>,
+) -> Result<(), DocumentError> {
+    let pdf = open(data, password, limits)?;
+    pages.iter().try_for_each(|&number| each(number, pdf.picture(number)))
 }
 
 /// Hands over what is seen on each page, in order, until `each` answers `false`.
@@ -90,14 +136,18 @@ pub(crate) fn look(
     Ok(())
 }
 
-/// The tables of a PDF, page by page.
+/// The tables of a PDF, page by page; of those that are scans, in what was seen on their pictures.
 pub(crate) fn tables(
     data: Vec<u8>,
     password: Option<&str>,
+    scans: Vec<Sight>,
     limits: &Limits,
 ) -> Result<PageTables, DocumentError> {
     let mut collector = table::document::Collector::new(limits);
-    look(data, password, limits, &mut |sight, _| collector.page(&sight))?;
+    let mut scans: HashMap<u32, Sight> = scans.into_iter().map(|scan| (scan.page, scan)).collect();
+    look(data, password, limits, &mut |sight, _| {
+        collector.page(&scans.remove(&sight.page).unwrap_or(sight))
+    })?;
     Ok(collector.finish())
 }
 
@@ -145,7 +195,7 @@ fn doubts(content: &PageContent) -> Vec<Warning> {
         );
     }
     if all == 0 && content.cut.is_none() {
-        warn("no-text", "The page has no text; it may be an image.".into());
+        warn("no-text", NO_TEXT.into());
     }
     warnings
 }

@@ -6,12 +6,15 @@ use mapae_ai::language;
 use sha2::{Digest, Sha256};
 
 use crate::detect::{Kind, detect};
-use crate::document::{Document, Format, Page, PageTables, Source, Stage};
+use crate::document::{Converted, Document, Format, Page, PageTables, Source, Stage, Warning};
 use crate::error::DocumentError;
 use crate::flow::Flow;
 use crate::limits::Limits;
+use crate::ocr::{self, Scan};
 use crate::table::Seen;
-use crate::{decrypt, docx, html, hwp, hwpx, markdown, pdf, pptx, sheet};
+use crate::table::document::Collector;
+use crate::table::sight::Sight;
+use crate::{decrypt, docx, html, hwp, hwpx, image, markdown, pdf, pptx, sheet};
 
 /// What is read, and what helps to read it.
 pub(crate) struct Input {
@@ -21,12 +24,44 @@ pub(crate) struct Input {
     pub(crate) password: Option<String>,
 }
 
-/// The tables on the pages of a PDF; other kinds have no pages.
-pub(crate) fn tables(input: Input, limits: &Limits) -> Result<PageTables, DocumentError> {
+/// The tables on pages; `scans` is what was seen on the pictures of some.
+pub(crate) fn tables(input: Input, scans: Vec<Sight>, limits: &Limits) -> Result<PageTables, DocumentError> {
     match opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())? {
-        (Kind::Pdf, data) => pdf::tables(data, input.password.as_deref(), limits),
-        _ => Ok(PageTables::default()),
+        (Kind::Pdf, data) => pdf::tables(data, input.password.as_deref(), scans, limits),
+        _ => {
+            let mut collector = Collector::new(limits);
+            scans.iter().all(|sight| collector.page(sight));
+            Ok(collector.finish())
+        }
     }
+}
+
+/// These pages as their pictures show them; `ask` has one read.
+pub(crate) fn scans(
+    input: Input,
+    pages: &[u32],
+    limits: &Limits,
+    ask: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>, DocumentError>,
+) -> Result<Vec<Scan>, DocumentError> {
+    let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())?;
+    let mut scans = Vec::new();
+    match opened {
+        (Kind::Pdf, data) => {
+            pdf::pictures(data, input.password.as_deref(), pages, limits, &mut |number, drawn| {
+                // A page that cannot be drawn keeps what it has.
+                let Some((picture, pose)) = drawn else { return Ok(()) };
+                scans.push(ocr::scan(number, picture, pose, ask)?);
+                Ok(())
+            })?;
+        }
+        (kind, data) if kind.is_picture() => {
+            let (picture, pose) = image::picture(&data, limits.pixels)?;
+            drop(data);
+            scans.push(ocr::scan(1, picture, pose, ask)?);
+        }
+        _ => {}
+    }
+    Ok(scans)
 }
 
 /// What is seen on `page` of a PDF, or on every page.
@@ -58,7 +93,7 @@ fn opened(
     Ok((detect(name, media_type, &inside)?, inside))
 }
 
-pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentError> {
+pub(crate) fn read(input: Input, limits: &Limits) -> Result<Converted, DocumentError> {
     let begun = Instant::now();
     let (bytes, sha256) = (input.data.len() as u64, hex(&Sha256::digest(&input.data)));
     let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref());
@@ -84,12 +119,19 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
         warnings: Vec::new(),
         stages: Vec::new(),
     };
+    let mut scans = Vec::new();
     match kind {
         Kind::Pdf => {
-            let (pages, warnings) = pdf::read(data, password, limits)?;
-            document.text = joined(&pages);
-            document.pages = Some(pages);
-            document.warnings = warnings;
+            let read = pdf::read(data, password, limits)?;
+            document.text = joined(&read.pages);
+            document.pages = Some(read.pages);
+            document.warnings = read.warnings;
+            scans = read.scans;
+        }
+        Kind::Png | Kind::Jpeg | Kind::Tiff | Kind::Webp => {
+            document.pages = Some(vec![image::page(&data, limits.pixels)?]);
+            document.warnings.push(Warning::new("no-text", Some(1), pdf::NO_TEXT));
+            scans = vec![1];
         }
         Kind::Text => {
             let (text, warnings) = sheet::text::decode(&data);
@@ -124,7 +166,7 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
     }
     document.language = language::of(&document.text).map(str::to_owned);
     document.stages.push(Stage { name: "convert".to_owned(), seconds: begun.elapsed().as_secs_f64() });
-    Ok(document)
+    Ok(Converted { document, scans })
 }
 
 /// Fills a document with what a reader of a flowing format tells.
@@ -144,7 +186,7 @@ fn flowed<T>(
 }
 
 /// Pages follow each other with an empty line between them.
-fn joined(pages: &[Page]) -> String {
+pub(crate) fn joined(pages: &[Page]) -> String {
     let mut text = String::with_capacity(pages.iter().map(|p| p.text.len() + 2).sum());
     for page in pages {
         if !text.is_empty() && !page.text.is_empty() {

@@ -12,6 +12,7 @@ use rustix::process::{
 
 use serde::Serialize;
 
+use super::launch;
 use super::wire::{self, Answer, Want};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
@@ -28,6 +29,9 @@ const FILES_MAX: u64 = 32;
 ///
 /// It answers over its standard output, which must be the parent's socket, and returns.
 pub fn child_main() -> ExitCode {
+    if let Some(program) = std::env::args_os().nth(3) {
+        return ExitCode::from(launch::become_program(&program) as u8);
+    }
     // A panic would print a message to the standard error, and the message may quote the document.
     std::panic::set_hook(Box::new(|_| {}));
     match serve() {
@@ -42,12 +46,24 @@ fn serve() -> io::Result<()> {
     let order = wire::read_order(&mut socket)?;
     let limits = order.limits;
     limit_self(&limits)?;
+    let given = wire::read_frame(&mut socket, wire::GIVEN_MAX)?;
     let document = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let (name, media_type, password) = (order.name, order.media_type, order.password);
     let input = |data| Input { data, name, media_type, password };
     match order.want {
         Want::Document => answer(document, limits, socket, |data, limits| read::read(input(data), limits)),
-        Want::Tables => answer(document, limits, socket, |data, limits| read::tables(input(data), limits)),
+        Want::Tables => answer(document, limits, socket, move |data, limits| {
+            let scans = serde_json::from_slice(&given).map_err(|_| DocumentError::Unavailable)?;
+            read::tables(input(data), scans, limits)
+        }),
+        Want::Scans { pages } => {
+            let mut asking = socket.try_clone()?;
+            answer(document, limits, socket, move |data, limits| {
+                read::scans(input(data), &pages, limits, &mut |picture| {
+                    wire::ask(picture, &mut asking).map_err(|_| DocumentError::Unavailable)
+                })
+            })
+        }
         Want::Seen { page } => {
             answer(document, limits, socket, move |data, limits| read::seen(input(data), page, limits))
         }
@@ -73,7 +89,7 @@ fn answer<T: Serialize + Send + 'static>(
 }
 
 /// The kernel kills this process when its parent ends, or it ends here if that has already happened.
-fn die_with_parent() -> io::Result<()> {
+pub(super) fn die_with_parent() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = std::env::args().nth(2).and_then(|id| id.parse::<i32>().ok());
     let still_there = parent.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == parent;
@@ -100,7 +116,7 @@ fn allowed(resource: Resource, most: u64) -> u64 {
     getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most))
 }
 
-fn set(resource: Resource, most: u64) -> io::Result<()> {
+pub(super) fn set(resource: Resource, most: u64) -> io::Result<()> {
     let most = allowed(resource, most);
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }

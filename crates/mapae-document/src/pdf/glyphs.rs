@@ -48,12 +48,16 @@ pub(super) struct PageGlyphs {
     pub(super) text: String,
     /// Glyphs whose text is not known; they stand in the text as U+FFFD.
     pub(super) unknown: u64,
+    /// Glyphs whose text is of a private use, which says nothing to others.
+    pub(super) private: u64,
 }
 
 /// Collects the glyphs inside `page_box`, spending at most `budget` device calls and glyphs.
 pub(super) struct GlyphDevice<'c> {
     pub(super) page: PageGlyphs,
     pub(super) marks: Marks,
+    /// Anything else than text was drawn.
+    pub(super) drawn: bool,
     page_box: Rect,
     budget: u64,
     reverse: &'c mut ReverseCmaps,
@@ -61,7 +65,8 @@ pub(super) struct GlyphDevice<'c> {
 
 impl<'c> GlyphDevice<'c> {
     pub(super) fn new(page_box: Rect, budget: u64, reverse: &'c mut ReverseCmaps) -> Self {
-        Self { page: PageGlyphs::default(), marks: Marks::new(page_box), page_box, budget, reverse }
+        let (page, marks) = (PageGlyphs::default(), Marks::new(page_box));
+        Self { page, marks, drawn: false, page_box, budget, reverse }
     }
 
     fn spend(&mut self, cost: u64) {
@@ -119,7 +124,10 @@ impl<'c> GlyphDevice<'c> {
         let text = &mut self.page.text;
         match glyph.as_unicode() {
             Some(BfString::Char('\u{fffd}')) | None => {}
-            Some(BfString::Char(c)) => return push_char(text, c),
+            Some(BfString::Char(c)) => {
+                self.page.private += u64::from(is_private(c));
+                return push_char(text, c);
+            }
             Some(BfString::String(s)) => {
                 return s.chars().take(GLYPH_CHARS_MAX).for_each(|c| push_char(text, c));
             }
@@ -133,6 +141,10 @@ impl<'c> GlyphDevice<'c> {
         }
         self.page.text.push(found.unwrap_or('\u{fffd}'));
     }
+}
+
+fn is_private(c: char) -> bool {
+    matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..)
 }
 
 /// Latin ligatures as the letters a reader would type to find the word.
@@ -203,16 +215,19 @@ impl<'a> Device<'a> for GlyphDevice<'_> {
 
     fn draw_path(&mut self, path: &BezPath, props: DrawProps<'a>, mode: &DrawMode) {
         self.spend(1);
+        self.drawn = true;
         let seen = self.marks.draw(path, props.transform, &Ink::of(&props, mode));
         self.spend(seen);
     }
 
     fn draw_rect(&mut self, rect: &Rect, props: DrawProps<'a>, mode: &DrawMode) {
         self.spend(1);
+        self.drawn = true;
         self.marks.draw(&rect.to_path(0.1), props.transform, &Ink::of(&props, mode));
     }
 
     fn draw_image(&mut self, _: Image<'a, '_>, _: ImageDrawProps<'a>) {
+        self.drawn = true;
         self.spend(1);
     }
 

@@ -16,9 +16,10 @@ use hayro_interpret::{Context, InterpreterCache, InterpreterSettings, interpret_
 
 use super::glyphs::{BudgetSpent, GlyphDevice};
 use super::unicode::ReverseCmaps;
-use super::{Cut, PageContent, PdfBackend, cmaps};
+use super::{Cut, PageContent, PdfBackend, cmaps, picture};
 use crate::error::DocumentError;
 use crate::limits::Limits;
+use crate::ocr::{Picture, Pose};
 
 pub(super) struct Hayro(Pdf);
 
@@ -60,7 +61,7 @@ impl PdfBackend for Hayro {
             };
             let mut device = GlyphDevice::new(area, limits.page_operations, &mut reverse);
             let cut = self.draw(page, area, &cache, &mut device);
-            let (glyphs, marks) = (device.page, device.marks);
+            let (glyphs, marks, drawn) = (device.page, device.marks, device.drawn);
             if cut.is_some() {
                 // An interrupted interpreter may have left the cache half done.
                 cache = InterpreterCache::new();
@@ -73,6 +74,7 @@ impl PdfBackend for Hayro {
                 origin: (area.x0, area.y0),
                 glyphs,
                 marks,
+                drawn,
                 cut,
             };
             if !each(content) {
@@ -80,6 +82,15 @@ impl PdfBackend for Hayro {
             }
         }
     }
+
+    fn picture(&self, number: u32) -> Option<(Picture, Pose)> {
+        let page = self.0.pages().get(number.checked_sub(1)? as usize)?;
+        picture::draw(page, rotation(page.rotation()), &settings())
+    }
+}
+
+fn settings() -> InterpreterSettings {
+    InterpreterSettings { cmap_resolver: Arc::new(cmaps::resolve), ..InterpreterSettings::default() }
 }
 
 impl Hayro {
@@ -91,11 +102,7 @@ impl Hayro {
         device: &mut GlyphDevice<'_>,
     ) -> Option<Cut> {
         let drawn = catch_unwind(AssertUnwindSafe(|| {
-            let settings = InterpreterSettings {
-                cmap_resolver: Arc::new(cmaps::resolve),
-                ..InterpreterSettings::default()
-            };
-            let mut context = Context::new(Affine::IDENTITY, area, cache, self.0.xref(), settings);
+            let mut context = Context::new(Affine::IDENTITY, area, cache, self.0.xref(), settings());
             interpret_page(page, &mut context, device);
         }));
         match drawn {

@@ -6,6 +6,7 @@ mod child;
 mod errors;
 mod flowing;
 mod make;
+mod ocr;
 mod output;
 mod pages;
 mod samples;

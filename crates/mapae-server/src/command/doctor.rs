@@ -9,12 +9,15 @@ use mapae::blob::Blobs;
 use mapae::broker::contract::BrokerError;
 use mapae::broker::{self, BrokerPlan};
 use mapae::store::contract::Store;
+use mapae_document::child::DocumentReader;
+use mapae_document::ocr::Missing;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::ai::Local;
 use crate::ai::provider::call::{Caller, Question};
 use crate::config::{Config, Provider, ProviderSettings, Shape, show_duration};
+use crate::documents;
 use crate::global::Global;
 use crate::output;
 use crate::runtime::open_store;
@@ -46,6 +49,7 @@ async fn check(global: &Global, ask: bool) -> Result<ExitCode, Trouble> {
     findings.push(files(&config, known).await);
     findings.extend(broker(&config).await);
     findings.push(models());
+    findings.push(recognition(&config).await);
     for provider in config.providers.iter().filter(|_| ask) {
         if let Provider::Remote(settings) = provider {
             findings.push(self::provider(settings, &config).await);
@@ -252,6 +256,27 @@ fn models() -> Value {
                 let found = "no embeddings: the pack of the encoder is not there".to_owned();
                 finding("models", "warning", found, "`mapae models list` says where it is looked for")
             }
+        },
+    }
+}
+
+/// Whether text on pictures can be read.
+async fn recognition(config: &Config) -> Value {
+    const INSTALL: &str = "apt-get install tesseract-ocr tesseract-ocr-kor";
+    let ocr = documents::ocr(config);
+    if ocr.is_off() {
+        return ok("ocr", "switched off by resource.ocr".to_owned());
+    }
+    let lacking = |found: &str| finding("ocr", "warning", found.to_owned(), INSTALL);
+    match DocumentReader::new().recogniser(&ocr.tesseract).await {
+        Err(Missing::Program) => lacking("tesseract is not there: scans and pictures give no text"),
+        Err(Missing::Languages) => {
+            lacking("tesseract has no data of a language: scans and pictures give no text")
+        }
+        Ok(installed) => match installed.languages_missing()[..] {
+            [] => ok("ocr", format!("by {}", installed.program().display())),
+            ["kor", ..] => lacking("tesseract cannot read Korean"),
+            _ => lacking("tesseract cannot read English"),
         },
     }
 }
