@@ -36,7 +36,7 @@ use tokio::net::UnixStream;
 
 use serde::de::DeserializeOwned;
 
-use crate::document::{Converted, Document, PageTables};
+use crate::document::{Converted, Document, PageTables, Span};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 use crate::ocr::{self, Installed, Missing, Scan, Tesseract};
@@ -60,6 +60,8 @@ pub struct Request {
     /// The media type its sender gave.
     pub media_type: Option<String>,
     pub password: Option<String>,
+    /// Of a PDF only these pages are read.
+    pub pages: Span,
 }
 
 /// The password is not for logs.
@@ -184,6 +186,7 @@ impl DocumentReader {
             name: ending(&request.name).to_owned(),
             media_type: request.media_type.filter(|media_type| media_type.len() <= WORD_MAX),
             password: request.password,
+            pages: request.pages,
             limits: limits.clone(),
         };
         let order = wire::framed(&order, given).map_err(|_| DocumentError::Unavailable)?;

@@ -9,8 +9,10 @@
 //! | `keywords` | keywords | likewise |
 //! | `intents` | chatbot intents | likewise |
 //!
-//! Each is checkpointed: an attempt after a crash begins with the first that is not done.
+//! Each is checkpointed: an attempt after a crash begins with the first that is not done. The first two and `tables` are
+//! kept in parts where a document has many pages (`handler/long.rs`, `handler/scans.rs`).
 
+mod long;
 mod scans;
 
 use std::sync::Arc;
@@ -19,11 +21,12 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use mapae::handler::{Context, Handler};
 use mapae::job::name::SetName;
+use mapae::job::record::Source;
 use mapae::job::retry::Failure;
 use serde::Deserialize;
 
 use crate::child::{DocumentReader, Request};
-use crate::document::{Converted, Document, PageTables, Stage, Warning};
+use crate::document::{Converted, Document, PageTables, Span, Stage, Warning};
 use crate::error::{DocumentError, Language};
 use crate::limits::Limits;
 use crate::ocr::Ocr;
@@ -69,8 +72,7 @@ impl Handler for Analyze {
         };
         let begun = Instant::now();
         let (password, labels) = (input.password.clone(), input.labels);
-        let Converted { mut document, scans } =
-            ctx.stage("convert", || self.convert(ctx, input.password, language)).await?;
+        let Converted { mut document, scans, .. } = self.converted(ctx, password.as_ref(), language).await?;
         document.stages = vec![stage("convert", ctx, begun)];
 
         let mut sights = Vec::new();
@@ -82,11 +84,18 @@ impl Handler for Analyze {
 
         let begun = Instant::now();
         let has_pages = pages_without_tables(&document);
-        let tables: Option<PageTables> = ctx
-            .stage("tables", || async {
-                if has_pages { self.tables(ctx, password, &sights).await.map(Some) } else { Ok(None) }
-            })
-            .await?;
+        let pages = document.pages.as_ref().map_or(0, |pages| pages.len());
+        let tables = if has_pages && pages > long::PAGES {
+            Some(self.tables_in_parts(ctx, password.as_ref(), &sights, pages).await?)
+        } else {
+            let work = || async {
+                match has_pages {
+                    true => self.tables(ctx, password.as_ref(), &sights, Span::ALL).await.map(Some),
+                    false => Ok(None),
+                }
+            };
+            ctx.stage("tables", work).await?
+        };
         if let Some(found) = tables {
             document.tables = Some(found.tables);
             document.warnings.extend(found.warnings);
@@ -132,14 +141,15 @@ impl Analyze {
     async fn convert(
         &self,
         ctx: &Context,
-        password: Option<String>,
+        password: Option<&String>,
+        pages: Span,
         language: Language,
     ) -> Result<Converted, Failure> {
         let Some(source) = ctx.job().source.clone() else {
             return Err(Failure::terminal("source-none", "The job has no file to work on."));
         };
         let file = ctx.source().await?;
-        let request = Request { name: source.name, media_type: Some(source.media_type), password };
+        let request = request(source, password, pages);
         tokio::select! {
             read = self.reader.convert(file, request, &self.limits) => read.map_err(|error| failure(error, language)),
             // Dropping the reading kills its child.
@@ -153,12 +163,13 @@ impl Analyze {
     async fn tables(
         &self,
         ctx: &Context,
-        password: Option<String>,
+        password: Option<&String>,
         scans: &[Sight],
+        pages: Span,
     ) -> Result<PageTables, Failure> {
         let Some(source) = ctx.job().source.clone() else { return Ok(PageTables::default()) };
         let file = ctx.source().await?;
-        let request = Request { name: source.name, media_type: Some(source.media_type), password };
+        let request = request(source, password, pages);
         let found = tokio::select! {
             found = self.reader.tables(file, request, scans, &self.limits) => found,
             () = ctx.stopped() => return Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
@@ -174,17 +185,21 @@ impl Analyze {
     }
 }
 
+fn request(source: Source, password: Option<&String>, pages: Span) -> Request {
+    Request { name: source.name, media_type: Some(source.media_type), password: password.cloned(), pages }
+}
+
 /// Whether tables are still to be looked for: slides come with theirs.
 fn pages_without_tables(document: &Document) -> bool {
     document.pages.is_some() && document.tables.is_none()
 }
 
-/// How long a stage took, in the attempt that did it, or in those that did its parts.
+/// How long a stage took: in this attempt, and what of it was kept by earlier ones.
 fn stage(name: &str, ctx: &Context, begun: Instant) -> Stage {
-    let whole = ctx.done().iter().find(|checkpoint| checkpoint.stage == name);
-    let part = |stage: &str| stage.strip_prefix(name).is_some_and(|number| number.starts_with('.'));
-    let parts: Duration = ctx.done().iter().filter(|done| part(&done.stage)).map(|done| done.took).sum();
-    let took = whole.map_or_else(|| begun.elapsed() + parts, |checkpoint| checkpoint.took);
+    let part =
+        |stage: &str| stage.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let earlier: Duration = ctx.done().iter().filter(|done| part(&done.stage)).map(|done| done.took).sum();
+    let took = earlier + begun.elapsed();
     Stage { name: name.to_owned(), seconds: took.as_secs_f64() }
 }
 

@@ -6,7 +6,7 @@ use mapae_ai::language;
 use sha2::{Digest, Sha256};
 
 use crate::detect::{Kind, detect};
-use crate::document::{Converted, Document, Format, Page, PageTables, Source, Stage, Warning};
+use crate::document::{Converted, Document, Format, Page, PageTables, Source, Span, Stage, Warning};
 use crate::error::DocumentError;
 use crate::flow::Flow;
 use crate::limits::Limits;
@@ -16,18 +16,24 @@ use crate::table::document::Collector;
 use crate::table::sight::Sight;
 use crate::{decrypt, docx, html, hwp, hwpx, image, markdown, pdf, pptx, sheet};
 
+/// What is said where a document holds more than it may.
+pub(crate) const TEXT_LIMIT: &str =
+    "The document holds more text than allowed; this page and those after it are left out.";
+pub(crate) const CELLS_LIMIT: &str = "The document has more cells than allowed; later tables are left out.";
+
 /// What is read, and what helps to read it.
 pub(crate) struct Input {
     pub(crate) data: Vec<u8>,
     pub(crate) name: String,
     pub(crate) media_type: Option<String>,
     pub(crate) password: Option<String>,
+    pub(crate) pages: Span,
 }
 
 /// The tables on pages; `scans` is what was seen on the pictures of some.
 pub(crate) fn tables(input: Input, scans: Vec<Sight>, limits: &Limits) -> Result<PageTables, DocumentError> {
     match opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())? {
-        (Kind::Pdf, data) => pdf::tables(data, input.password.as_deref(), scans, limits),
+        (Kind::Pdf, data) => pdf::tables(data, input.password.as_deref(), input.pages, scans, limits),
         _ => {
             let mut collector = Collector::new(limits);
             scans.iter().all(|sight| collector.page(sight));
@@ -69,7 +75,7 @@ pub(crate) fn seen(input: Input, page: Option<u32>, limits: &Limits) -> Result<V
     let mut seen = Vec::new();
     let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())?;
     if let (Kind::Pdf, data) = opened {
-        pdf::look(data, input.password.as_deref(), limits, &mut |sight, _| {
+        pdf::look(data, input.password.as_deref(), Span::ALL, limits, &mut |sight, _| {
             let (last, wanted) = (page == Some(sight.page), page.is_none_or(|page| page == sight.page));
             seen.extend(wanted.then(|| Seen::of(sight)));
             !last
@@ -119,10 +125,11 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Converted, DocumentE
         warnings: Vec::new(),
         stages: Vec::new(),
     };
-    let mut scans = Vec::new();
+    let (mut scans, mut pages_total) = (Vec::new(), None);
     match kind {
         Kind::Pdf => {
-            let read = pdf::read(data, password, limits)?;
+            let read = pdf::read(data, password, input.pages, limits)?;
+            pages_total = Some(read.total);
             document.text = joined(&read.pages);
             document.pages = Some(read.pages);
             document.warnings = read.warnings;
@@ -166,7 +173,7 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Converted, DocumentE
     }
     document.language = language::of(&document.text).map(str::to_owned);
     document.stages.push(Stage { name: "convert".to_owned(), seconds: begun.elapsed().as_secs_f64() });
-    Ok(Converted { document, scans })
+    Ok(Converted { document, scans, pages_total })
 }
 
 /// Fills a document with what a reader of a flowing format tells.

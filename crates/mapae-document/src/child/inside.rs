@@ -48,8 +48,8 @@ fn serve() -> io::Result<()> {
     limit_self(&limits)?;
     let given = wire::read_frame(&mut socket, wire::GIVEN_MAX)?;
     let document = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let (name, media_type, password) = (order.name, order.media_type, order.password);
-    let input = |data| Input { data, name, media_type, password };
+    let (name, media_type, password, pages) = (order.name, order.media_type, order.password, order.pages);
+    let input = move |data| Input { data, name, media_type, password, pages };
     match order.want {
         Want::Document => answer(document, limits, socket, |data, limits| read::read(input(data), limits)),
         Want::Tables => answer(document, limits, socket, move |data, limits| {

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 
 use serde::{Deserialize, Serialize};
 
+use crate::document::Span;
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 
@@ -40,6 +41,7 @@ pub(super) struct Order {
     pub(super) name: String,
     pub(super) media_type: Option<String>,
     pub(super) password: Option<String>,
+    pub(super) pages: Span,
     pub(super) limits: Limits,
 }
 

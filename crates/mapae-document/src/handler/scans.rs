@@ -9,9 +9,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use mapae::handler::Context;
 use mapae::job::retry::Failure;
 
-use super::{Analyze, failure};
-use crate::child::Request;
-use crate::document::{Document, Warning};
+use super::{Analyze, failure, request};
+use crate::document::{Document, Span, Warning};
 use crate::error::{DocumentError, Language};
 use crate::ocr::{Installed, Missing, Scan};
 use crate::read;
@@ -114,8 +113,7 @@ impl Analyze {
     ) -> Result<Result<Vec<Scan>, DocumentError>, Failure> {
         let Some(source) = ctx.job().source.clone() else { return Ok(Ok(Vec::new())) };
         let file = ctx.source().await?;
-        let password = password.cloned();
-        let request = Request { name: source.name, media_type: Some(source.media_type), password };
+        let request = request(source, password, Span::ALL);
         tokio::select! {
             read = self.reader.scans(file, request, pages, by, &self.limits) => match read {
                 Err(error) if !error.is_terminal() => Err(failure(error, Language::English)),
@@ -134,7 +132,9 @@ impl Analyze {
             document.warnings.extend(scan.warnings);
             let Ok(at) = pages.binary_search_by_key(&scan.page.number, |page| page.number) else { continue };
             let Some(left) = text_left.checked_sub(scan.page.text.len() as u64) else { continue };
-            if scan.page.text.is_empty() {
+            // A picture that shows less than the page says has nothing to add.
+            let letters = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).count();
+            if letters(&scan.page.text) <= letters(&pages[at].text) {
                 continue;
             }
             text_left = left;

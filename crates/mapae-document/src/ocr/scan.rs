@@ -39,7 +39,7 @@ pub(crate) fn scan(
     let middle = picture.middle();
     let (lie, placed) = straight::straight(words, &picture);
     let (along, down) = (lie.along(), lie.down());
-    let spans = placed.into_iter().map(|word| pdf::Span {
+    let spans = placed.into_iter().map(|word| pdf::Recognised {
         origin: pose.point(middle + along * word.along[0] + down * word.baseline),
         direction: unit(pose.direction(along)),
         advance: (word.along[1] - word.along[0]) * pose.scale,

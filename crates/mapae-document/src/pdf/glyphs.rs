@@ -58,6 +58,8 @@ pub(super) struct GlyphDevice<'c> {
     pub(super) marks: Marks,
     /// Anything else than text was drawn.
     pub(super) drawn: bool,
+    /// Share of the page that its largest image covers.
+    pub(super) covered: f64,
     page_box: Rect,
     budget: u64,
     reverse: &'c mut ReverseCmaps,
@@ -66,7 +68,7 @@ pub(super) struct GlyphDevice<'c> {
 impl<'c> GlyphDevice<'c> {
     pub(super) fn new(page_box: Rect, budget: u64, reverse: &'c mut ReverseCmaps) -> Self {
         let (page, marks) = (PageGlyphs::default(), Marks::new(page_box));
-        Self { page, marks, drawn: false, page_box, budget, reverse }
+        Self { page, marks, drawn: false, covered: 0.0, page_box, budget, reverse }
     }
 
     fn spend(&mut self, cost: u64) {
@@ -226,9 +228,12 @@ impl<'a> Device<'a> for GlyphDevice<'_> {
         self.marks.draw(&rect.to_path(0.1), props.transform, &Ink::of(&props, mode));
     }
 
-    fn draw_image(&mut self, _: Image<'a, '_>, _: ImageDrawProps<'a>) {
+    fn draw_image(&mut self, image: Image<'a, '_>, props: ImageDrawProps<'a>) {
         self.drawn = true;
         self.spend(1);
+        let pixels = Rect::new(0.0, 0.0, f64::from(image.width()), f64::from(image.height()));
+        let seen = props.transform.transform_rect_bbox(pixels).intersect(self.page_box);
+        self.covered = self.covered.max(seen.area() / self.page_box.area());
     }
 
     fn push_clip_path(&mut self, clip: &ClipPath) {

@@ -17,6 +17,7 @@ use hayro_interpret::{Context, InterpreterCache, InterpreterSettings, interpret_
 use super::glyphs::{BudgetSpent, GlyphDevice};
 use super::unicode::ReverseCmaps;
 use super::{Cut, PageContent, PdfBackend, cmaps, picture};
+use crate::document::Span;
 use crate::error::DocumentError;
 use crate::limits::Limits;
 use crate::ocr::{Picture, Pose};
@@ -48,10 +49,11 @@ impl PdfBackend for Hayro {
         u32::try_from(self.0.pages().len()).unwrap_or(u32::MAX)
     }
 
-    fn pages(&self, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool) {
+    fn pages(&self, span: Span, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool) {
         let mut cache = InterpreterCache::new();
         let mut reverse = ReverseCmaps::default();
-        for (page, number) in self.0.pages().iter().zip(1..) {
+        let pages = self.0.pages().iter().zip(1u32..).skip(span.first.saturating_sub(1) as usize);
+        for (page, number) in pages.take_while(|(_, number)| span.is_before_end(*number)) {
             let area = page.intersected_crop_box();
             let (width, height) = page.base_dimensions();
             let area = if area.width() < 1.0 || area.height() < 1.0 {
@@ -61,7 +63,8 @@ impl PdfBackend for Hayro {
             };
             let mut device = GlyphDevice::new(area, limits.page_operations, &mut reverse);
             let cut = self.draw(page, area, &cache, &mut device);
-            let (glyphs, marks, drawn) = (device.page, device.marks, device.drawn);
+            let (drawn, covered) = (device.drawn, device.covered);
+            let (glyphs, marks) = (device.page, device.marks);
             if cut.is_some() {
                 // An interrupted interpreter may have left the cache half done.
                 cache = InterpreterCache::new();
@@ -75,6 +78,7 @@ impl PdfBackend for Hayro {
                 glyphs,
                 marks,
                 drawn,
+                covered,
                 cut,
             };
             if !each(content) {

@@ -9,7 +9,7 @@ use crate::document::Page;
 use crate::table::sight::Sight;
 
 /// A word with its place on the page: points from the bottom left corner before rotation.
-pub(crate) struct Span {
+pub(crate) struct Recognised {
     pub(crate) text: String,
     /// Start of its baseline.
     pub(crate) origin: Point,
@@ -24,7 +24,7 @@ pub(crate) fn recognised(
     number: u32,
     size: (f64, f64),
     rotation: u16,
-    words: impl IntoIterator<Item = Span>,
+    words: impl IntoIterator<Item = Recognised>,
     rules: Vec<Rect>,
 ) -> (Page, Sight) {
     let mut glyphs = PageGlyphs::default();
@@ -52,6 +52,7 @@ pub(crate) fn recognised(
         glyphs,
         marks,
         drawn: true,
+        covered: 1.0,
         cut: None,
     };
     let sight = sight::of(&content);

@@ -5,6 +5,8 @@
 mod child;
 mod errors;
 mod flowing;
+mod jobs;
+mod long;
 mod make;
 mod ocr;
 mod output;

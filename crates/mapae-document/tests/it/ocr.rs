@@ -1,18 +1,14 @@
 //! Pages and files that are pictures: what a reader of them would find is found, and nothing is lost where it is not.
 
-use bytes::Bytes;
 use image::{GrayImage, ImageFormat, imageops};
-use mapae::blob::{BlobName, PutLimits};
-use mapae::handler::Handlers;
-use mapae::job::record::Source;
-use mapae::job::{State, record::NewJob};
-use mapae::testing::{Delivered, Fault, Point, Trial, job};
+use mapae::job::State;
+use mapae::testing::{Delivered, Fault, Point};
 use mapae_document::document::{Document, Table};
-use mapae_document::handler::{Analyze, KIND};
+use mapae_document::handler::Analyze;
 use mapae_document::ocr::Ocr;
-use serde_json::json;
 
-use crate::make::scan::{drawn, saved, scanned, skewed};
+use crate::jobs::{output, trial};
+use crate::make::scan::{drawn, saved, scanned, skewed, stamped};
 use crate::samples::sample;
 use crate::{make, patient, reader};
 
@@ -24,29 +20,6 @@ fn pages(name: &str, numbers: &[usize]) -> Vec<GrayImage> {
 
 fn analyze() -> Analyze {
     Analyze { reader: reader(), limits: patient(), ocr: Ocr::new(2), understand: None }
-}
-
-/// A job with this file as its source, and how it is run.
-async fn trial(analyze: Analyze, name: &str, file: &[u8]) -> Trial {
-    let mut handlers = Handlers::default();
-    handlers.add(analyze);
-    let mut job: NewJob = job(KIND, json!({}));
-    let blob = BlobName::original(job.id.0);
-    job.source = Some(Source {
-        name: name.to_owned(),
-        bytes: file.len() as u64,
-        sha256: String::new(),
-        media_type: "application/octet-stream".to_owned(),
-        file: blob.to_string(),
-    });
-    let trial = Trial::new(handlers, job).await;
-    let body = futures_util::stream::iter([Ok(Bytes::copy_from_slice(file))]);
-    trial.blobs().put(&blob, body, PutLimits { bytes_max: u64::MAX }).await.unwrap();
-    trial
-}
-
-async fn output(trial: &Trial) -> Document {
-    serde_json::from_value(trial.output().await.unwrap()).unwrap()
 }
 
 async fn read_by(analyze: Analyze, name: &str, file: &[u8]) -> Document {
@@ -105,7 +78,10 @@ fn alike(tables: &[Table], truth: &Table) -> f64 {
 
 #[tokio::test]
 async fn a_scanned_english_report_gives_its_words_and_its_table() {
-    let document = read("scan.pdf", &scanned(&pages("library-report.pdf", &[0]))).await;
+    // A stamp is no text layer.
+    let stamp = "BT /F1 9 Tf 400 20 Td (Received 7 March) Tj ET";
+    let document = read("scan.pdf", &stamped(&pages("library-report.pdf", &[0]), stamp)).await;
+    assert!(document.text.contains("Received 7 March"), "{}", document.text);
     let found = recall(&document.text, &truth("library-report.pdf", &[0]).await);
     assert!(found > 0.95, "{found}: {}", document.text);
     let page = &document.pages.as_ref().unwrap()[0];

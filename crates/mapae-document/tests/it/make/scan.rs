@@ -40,6 +40,11 @@ fn hangul() -> FontData {
 
 /// A PDF whose pages are these pictures.
 pub(crate) fn scanned(pictures: &[GrayImage]) -> Vec<u8> {
+    stamped(pictures, "")
+}
+
+/// The same, with further content on each page.
+pub(crate) fn stamped(pictures: &[GrayImage], stamp: &str) -> Vec<u8> {
     let points = |pixels: u32| f64::from(pixels) * 72.0 / DPI;
     let kids: String = (0..pictures.len()).map(|n| format!("{} 0 R ", 3 + 3 * n)).collect();
     let mut objects = vec![
@@ -52,11 +57,12 @@ pub(crate) fn scanned(pictures: &[GrayImage]) -> Vec<u8> {
         objects.push(
             format!(
                 "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {w} {h}] /Contents {content} 0 R \
-                 /Resources << /XObject << /X {image} 0 R >> >> >>"
+                 /Resources << /XObject << /X {image} 0 R >> /Font << {} >> >> >>",
+                super::HELVETICA
             )
             .into_bytes(),
         );
-        objects.push(super::stream("", format!("q {w} 0 0 {h} 0 0 cm /X Do Q").as_bytes()));
+        objects.push(super::stream("", format!("q {w} 0 0 {h} 0 0 cm /X Do Q {stamp}").as_bytes()));
         let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
         packer.write_all(picture).unwrap();
         let entries = format!(
