@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::fleet::Fleet;
+use crate::install::debian_package;
 use crate::step::{self, Outcome, cargo, exit_code, status, step};
 use crate::{models, postgres};
 
@@ -12,6 +13,15 @@ pub(crate) fn ai() -> Outcome<()> {
     models::make()?;
     let mut command = cargo(&["run", "--release", "--locked", "-p", "mapae-ai", "--example", "speed", "--"]);
     step("Bench: texts", || step::run(command.arg(models::MODELS), "see the message above"))
+}
+
+/// What reading a long PDF costs, beside `pdftotext`.
+pub(crate) fn documents() -> Outcome<()> {
+    if !step::succeeds(Command::new("pdftotext").arg("-v")) {
+        step("Poppler: install", || debian_package(&["poppler-utils"], "true"))?;
+    }
+    let mut command = cargo(&["run", "--release", "--locked", "-p", "mapae-document", "--example", "speed"]);
+    step("Bench: documents", || step::run(&mut command, "see the message above"))
 }
 
 pub(crate) fn run(names: &[&str]) -> Outcome<ExitCode> {

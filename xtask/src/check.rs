@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::demo;
 use crate::faults;
 use crate::fleet::{Fleet, hide};
-use crate::install::cargo_deny;
+use crate::install::{cargo_deny, recogniser};
 use crate::models;
 use crate::s3;
 use crate::sdk;
@@ -18,6 +18,7 @@ pub(crate) fn everything() -> Outcome<()> {
     formatting()?;
     lints()?;
     models::make()?;
+    step("Tesseract: install", recogniser)?;
     // Alive until the tests are over, and stopped by the end of the block, whatever comes first.
     {
         let fleet = Fleet::whole()?;
@@ -39,6 +40,7 @@ pub(crate) fn embedded() -> Outcome<()> {
     eprintln!("{warning}");
     formatting()?;
     lints()?;
+    step("Tesseract: install", recogniser)?;
     let mut command = cargo(&["test", "--workspace", "--locked"]);
     tests(models::show(hide(command.env(EMBEDDED, "1"))))?;
     documentation()?;

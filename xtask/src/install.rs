@@ -77,6 +77,16 @@ pub(crate) fn debian_package(packages: &[&str], before: &str) -> Outcome<()> {
     persist(&mut install, &by_hand(package))
 }
 
+/// What reads text on pictures, Hangul too, and a font with Hangul for the pictures that tests make.
+pub(crate) fn recogniser() -> Outcome<()> {
+    for package in ["tesseract-ocr", "tesseract-ocr-kor", "fonts-nanum"] {
+        if !succeeds(Command::new("dpkg").args(["--status", package])) {
+            debian_package(&[package], "true")?;
+        }
+    }
+    Ok(())
+}
+
 /// The program that fetches packages of the Python index, installed where it is missing.
 pub(crate) fn pip() -> Outcome<Command> {
     let pip = || {

@@ -40,6 +40,7 @@ Usage: cargo xtask COMMAND
   python [OPTIONS]            types, tests and examples of the Python package, with the program in target/debug;
                               options are pytest's
   bench ai                    measure what understanding texts costs on one core
+  bench documents             measure what reading a long PDF costs, beside pdftotext
   score [DIR]                 measure against the documents in DIR (default ../shared/data), if it is there
   servers NAMES -- CMD...     start private servers (postgres,valkey,redis,rabbitmq,kafka or all), run CMD
                               with their addresses in MAPAE_TEST_POSTGRES and so on, stop them
@@ -72,6 +73,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
         ["test", "--s3"] => check::s3()?,
         ["faults", options @ ..] => return faults::faults(options),
         ["bench", "ai"] => bench::ai()?,
+        ["bench", "documents"] => bench::documents()?,
         ["bench", names @ ..] => return bench::run(names),
         ["demo"] => demo::analyze_examples()?,
         ["models"] => models::make()?,

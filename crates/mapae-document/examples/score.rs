@@ -2,13 +2,15 @@
 //!
 //! The folder holds what is there of: `spreadsheets/` with `expected/` and `index.tsv` (passwords),
 //! `korean-pdf/` with `truth.json`, `pdf-robustness/` with `index.tsv`, `icdar2013/` with `*-str.xml`, `hwp/`, `hwpx/` with `expected/`.
-//! `SCORE_ONLY=hangul`, `sheets` or `attack` measures that part alone; `SCORE_VERBOSE` lists every file.
+//! `SCORE_ONLY=hangul`, `sheets`, `attack` or `scans` (recognition, which takes minutes) measures that part alone; `SCORE_VERBOSE` lists every file.
 //! Tables are compared with `*-str.xml` as well. A figure for what is there is printed on a line; what is missing below a full score is listed under it.
 
 #[path = "score/hangul.rs"]
 mod hangul;
 #[path = "../tests/it/tables/score.rs"]
 mod relations;
+#[path = "score/scans.rs"]
+mod scans;
 #[path = "score/tables.rs"]
 mod tables;
 
@@ -63,6 +65,9 @@ async fn score(folder: &Path) -> Result<(), Failure> {
     if only == "attack" {
         scorer.outcomes("pdf-robustness", &folder.join("pdf-robustness")).await?;
         return scorer.outcomes("spreadsheets", &folder.join("spreadsheets")).await;
+    }
+    if only == "scans" {
+        return scans::score(&scorer.reader, &scorer.limits, folder).await;
     }
     if only == "sheets" {
         scorer.cells(&folder.join("spreadsheets")).await?;

@@ -35,7 +35,8 @@ async fn run() -> std::process::ExitCode {
 async fn tables(path: &Path, out: &Path) -> Result<(), Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let request = Request { name: name.clone(), ..Request::default() };
-    let found = DocumentReader::new().tables(std::fs::File::open(path)?, request, &Limits::default()).await?;
+    let found =
+        DocumentReader::new().tables(std::fs::File::open(path)?, request, &[], &Limits::default()).await?;
     let document = json!({ "format": "mapae-tables/1", "file": name, "tables": found.tables });
     std::fs::create_dir_all(out)?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();

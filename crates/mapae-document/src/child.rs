@@ -11,10 +11,15 @@
 //!                                                                 no files, no network, few system calls (`sandbox`)
 //! ```
 //!
+//! A child that needs a picture recognised asks on the same socket; the parent has `tesseract` read it, a process for
+//! each picture (`converter`, `launch`), and answers.
+//!
 //! Whatever happens to the child is one clear answer here. Dropping the future of [`DocumentReader::parse`]
 //! kills the child: that is how a caller cancels.
 
+pub(crate) mod converter;
 mod inside;
+mod launch;
 pub mod sandbox;
 mod spawn;
 mod wire;
@@ -22,9 +27,10 @@ mod wire;
 use std::fs::File;
 use std::io::Seek;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -32,10 +38,12 @@ use tokio::net::UnixStream;
 
 use serde::de::DeserializeOwned;
 
-use crate::document::{Document, PageTables};
+use crate::document::{Converted, Document, PageTables, Span};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
+use crate::ocr::{self, Installed, Missing, Scan, Tesseract};
 use crate::table::Seen;
+use crate::table::sight::Sight;
 pub use inside::child_main;
 #[doc(hidden)]
 pub use inside::{Before, child_main_after};
@@ -57,6 +65,8 @@ pub struct Request {
     /// The media type its sender gave.
     pub media_type: Option<String>,
     pub password: Option<String>,
+    /// Of a PDF only these pages are read.
+    pub pages: Span,
 }
 
 /// The password is not for logs.
@@ -89,14 +99,35 @@ impl DocumentReader {
         Self { program: program.into() }
     }
 
-    /// The tables on the pages of a document that has pages; of others, none. Otherwise as [`Self::parse`].
+    /// The tables on the pages of a document that has pages; of others, none. `scans` is what [`Self::scans`] saw on
+    /// some of them. Otherwise as [`Self::parse`].
     pub async fn tables(
         &self,
         file: File,
         request: Request,
+        scans: &[Sight],
         limits: &Limits,
     ) -> Result<PageTables, DocumentError> {
-        self.ask(Want::Tables, file, request, limits).await
+        let given = serde_json::to_vec(scans).map_err(|_| DocumentError::Unavailable)?;
+        self.ask(Want::Tables, file, request, &given, None, limits).await
+    }
+
+    /// What recognises text on pictures, where it is there.
+    pub async fn recogniser(&self, tesseract: &Tesseract) -> Result<Installed, Missing> {
+        tesseract.installed(&self.program).await
+    }
+
+    /// These pages of a document, read by their pictures; a page that cannot be drawn is missing. Recognition may take
+    /// its time for each page on top of `limits.wall`. Otherwise as [`Self::parse`].
+    pub async fn scans(
+        &self,
+        file: File,
+        request: Request,
+        pages: &[u32],
+        by: &Installed,
+        limits: &Limits,
+    ) -> Result<Vec<Scan>, DocumentError> {
+        self.ask(Want::Scans { pages: pages.to_vec() }, file, request, &[], Some(by), limits).await
     }
 
     /// What is seen on `page`, or on every page, and the tables found in it: for people who want to know why
@@ -108,7 +139,7 @@ impl DocumentReader {
         page: Option<u32>,
         limits: &Limits,
     ) -> Result<Vec<Seen>, DocumentError> {
-        self.ask(Want::Seen { page }, file, request, limits).await
+        self.ask(Want::Seen { page }, file, request, &[], None, limits).await
     }
 
     /// Reads `file` from its beginning. Within `limits.wall` (and a moment) there is an answer; every error but
@@ -119,13 +150,23 @@ impl DocumentReader {
         request: Request,
         limits: &Limits,
     ) -> Result<Document, DocumentError> {
-        self.ask(Want::Document, file, request, limits).await
+        Ok(self.convert(file, request, limits).await?.document)
+    }
+
+    /// As [`Self::parse`], and which pages have text on their pictures only.
+    pub async fn convert(
+        &self,
+        file: File,
+        request: Request,
+        limits: &Limits,
+    ) -> Result<Converted, DocumentError> {
+        self.ask(Want::Document, file, request, &[], None, limits).await
     }
 
     /// What holds in the children here, seen by one of them: kernels differ, and containers.
     pub async fn protection(&self) -> Result<Protection, DocumentError> {
         let nothing = File::open("/dev/null").map_err(|_| DocumentError::Unavailable)?;
-        self.ask(Want::Protection, nothing, Request::default(), &Limits::default()).await
+        self.ask(Want::Protection, nothing, Request::default(), &[], None, &Limits::default()).await
     }
 
     async fn ask<T: DeserializeOwned + Send + 'static>(
@@ -133,6 +174,8 @@ impl DocumentReader {
         want: Want,
         mut file: File,
         request: Request,
+        given: &[u8],
+        recogniser: Option<&Installed>,
         limits: &Limits,
     ) -> Result<T, DocumentError> {
         match file.metadata() {
@@ -145,18 +188,24 @@ impl DocumentReader {
         if request.password.as_ref().is_some_and(|password| password.len() > WORD_MAX) {
             return Err(DocumentError::PasswordWrong);
         }
+        let patience = match &want {
+            Want::Scans { pages } => ocr::PAGE_WALL.saturating_mul(pages.len() as u32),
+            _ => Duration::ZERO,
+        };
         let order = wire::Order {
             want,
             name: ending(&request.name).to_owned(),
             media_type: request.media_type.filter(|media_type| media_type.len() <= WORD_MAX),
             password: request.password,
+            pages: request.pages,
             limits: limits.clone(),
         };
-        let order = wire::framed(&order).map_err(|_| DocumentError::Unavailable)?;
+        let order = wire::framed(&order, given).map_err(|_| DocumentError::Unavailable)?;
         let started = tokio::time::timeout(limits.wall, spawn::spawn(&self.program, file)).await;
         let Ok(Ok((mut group, socket))) = started else { return Err(DocumentError::Unavailable) };
-        let conversation = converse(&mut group, socket, &order, limits);
-        let ended = match tokio::time::timeout(limits.wall, conversation).await {
+        let helper = Helper { reader: &self.program, recogniser };
+        let conversation = converse(&mut group, socket, &order, &helper, limits);
+        let ended = match tokio::time::timeout(limits.wall + patience, conversation).await {
             Ok(ended) => ended?,
             Err(_) => return Err(DocumentError::TooSlow),
         };
@@ -195,10 +244,11 @@ async fn converse(
     group: &mut Group,
     mut socket: UnixStream,
     order: &[u8],
+    helper: &Helper<'_>,
     limits: &Limits,
 ) -> Result<Ended, DocumentError> {
     let errors = group.child.stderr.take();
-    let mut answer = pin!(exchange(&mut socket, order, limits));
+    let mut answer = pin!(exchange(&mut socket, order, helper, limits));
     let mut out_of_memory = pin!(async {
         match errors {
             Some(errors) => says_out_of_memory(errors).await,
@@ -223,9 +273,40 @@ async fn converse(
     }
 }
 
-async fn exchange(socket: &mut UnixStream, order: &[u8], limits: &Limits) -> std::io::Result<Ended> {
+/// What a child may ask for.
+struct Helper<'r> {
+    reader: &'r Path,
+    recogniser: Option<&'r Installed>,
+}
+
+impl Helper<'_> {
+    /// What is read on a picture; nothing where reading fails, which costs one page.
+    async fn words(&self, picture: Vec<u8>) -> Vec<u8> {
+        let Some(recogniser) = self.recogniser else { return Vec::new() };
+        recogniser.words(self.reader, picture).await.unwrap_or_default()
+    }
+}
+
+async fn exchange(
+    socket: &mut UnixStream,
+    order: &[u8],
+    helper: &Helper<'_>,
+    limits: &Limits,
+) -> std::io::Result<Ended> {
     socket.write_all(order).await?;
-    let length = socket.read_u64().await?;
+    let mut length = socket.read_u64().await?;
+    while length & wire::ASK != 0 {
+        let length_asked = length & !wire::ASK;
+        if length_asked > ocr::PICTURE_BYTES_MAX {
+            return Ok(Ended::TooLong);
+        }
+        let mut picture = Vec::new();
+        (&mut *socket).take(length_asked).read_to_end(&mut picture).await?;
+        let words = helper.words(picture).await;
+        socket.write_u64(words.len() as u64).await?;
+        socket.write_all(&words).await?;
+        length = socket.read_u64().await?;
+    }
     if length > limits.output_bytes {
         return Ok(Ended::TooLong);
     }

@@ -23,6 +23,10 @@ pub enum Kind {
     Html,
     Markdown,
     Text,
+    Png,
+    Jpeg,
+    Tiff,
+    Webp,
     /// An Office document inside an encrypted container; what it is shows when it has been opened.
     Protected,
 }
@@ -45,8 +49,17 @@ impl Kind {
             Self::Html => "text/html",
             Self::Markdown => "text/markdown",
             Self::Text => "text/plain",
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Tiff => "image/tiff",
+            Self::Webp => "image/webp",
             Self::Protected => "application/x-ole-storage",
         }
+    }
+
+    /// A picture, which has text only for who recognises it.
+    pub(crate) fn is_picture(self) -> bool {
+        matches!(self, Self::Png | Self::Jpeg | Self::Tiff | Self::Webp)
     }
 
     /// Plain text in one of its uses: the bytes cannot tell them apart, the name can.
@@ -153,15 +166,18 @@ fn claim_of_name(name: &str) -> Claim {
         "pptx" | "pptm" | "ppsx" | "ppsm" | "potx" => Claim::Kind(Kind::Pptx),
         "html" | "htm" | "xhtml" => Claim::Kind(Kind::Html),
         "md" | "markdown" => Claim::Kind(Kind::Markdown),
-        "doc" | "ppt" | "odt" | "odp" | "rtf" | "png" | "jpg" | "jpeg" | "gif" | "tif" | "tiff" | "bmp"
-        | "webp" | "zip" | "xml" | "json" => Claim::Other,
+        "png" => Claim::Kind(Kind::Png),
+        "jpg" | "jpeg" => Claim::Kind(Kind::Jpeg),
+        "tif" | "tiff" => Claim::Kind(Kind::Tiff),
+        "webp" => Claim::Kind(Kind::Webp),
+        "doc" | "ppt" | "odt" | "odp" | "rtf" | "gif" | "bmp" | "zip" | "xml" | "json" => Claim::Other,
         _ => Claim::Nothing,
     }
 }
 
 fn claim_of_media_type(declared: &str) -> Claim {
     let essence = declared.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    const KINDS: [Kind; 14] = [
+    const KINDS: [Kind; 18] = [
         Kind::Pdf,
         Kind::Xlsx,
         Kind::Xls,
@@ -176,6 +192,10 @@ fn claim_of_media_type(declared: &str) -> Claim {
         Kind::Html,
         Kind::Markdown,
         Kind::Text,
+        Kind::Png,
+        Kind::Jpeg,
+        Kind::Tiff,
+        Kind::Webp,
     ];
     // Names that were in use before these were registered.
     let essence = match essence.as_str() {
@@ -205,9 +225,12 @@ fn found(data: &[u8]) -> Found {
     if data.starts_with(hwp::MAGIC_3) {
         return Found::Old;
     }
+    if let Some(picture) = found_picture(data) {
+        return Found::Kind(picture);
+    }
     const TEXTUAL: [&[u8]; 1] = [b"{\\rtf"];
     // A table may well begin with these letters, so they count only in what is not text.
-    const BINARY: [&[u8]; 7] = [b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"BM", b"RIFF"];
+    const BINARY: [&[u8]; 3] = [b"GIF8", b"BM", b"RIFF"];
     let starts = |magics: &[&[u8]]| magics.iter().any(|magic| data.starts_with(magic));
     if starts(&TEXTUAL) {
         Found::Unsupported
@@ -217,6 +240,17 @@ fn found(data: &[u8]) -> Found {
         Found::Unsupported
     } else {
         Found::Unknown
+    }
+}
+
+/// None of these begins as text may.
+fn found_picture(data: &[u8]) -> Option<Kind> {
+    match data {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some(Kind::Png),
+        [0xff, 0xd8, 0xff, ..] => Some(Kind::Jpeg),
+        [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => Some(Kind::Tiff),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Kind::Webp),
+        _ => None,
     }
 }
 

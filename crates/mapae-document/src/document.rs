@@ -147,6 +147,39 @@ pub struct Table {
     pub cells: Vec<Cell>,
 }
 
+/// A document as far as its file itself tells it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Converted {
+    pub document: Document,
+    /// Numbers of the pages whose text is only to be had from their pictures.
+    pub scans: Vec<u32>,
+    /// Pages of the file, where only some of them may have been asked for.
+    pub pages_total: Option<u32>,
+}
+
+/// Pages that stand one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// Counts from 1.
+    pub first: u32,
+    pub count: u32,
+}
+
+impl Span {
+    pub const ALL: Self = Self { first: 1, count: u32::MAX };
+
+    /// Whether `page` stands before the last of them.
+    pub(crate) fn is_before_end(&self, page: u32) -> bool {
+        page < self.first.saturating_add(self.count)
+    }
+}
+
+impl Default for Span {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
 /// The tables on the pages of a document and what is doubtful about them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PageTables {

@@ -19,6 +19,8 @@ pub enum Excess {
     Cells,
     /// One string, or one piece of markup.
     String,
+    /// Pixels of a picture.
+    Pixels,
     /// The unpacked content of a compressed file.
     Unpacked,
     Memory,
@@ -154,8 +156,8 @@ impl DocumentError {
                 ("빈 파일입니다. 올린 파일을 확인해 주세요.", "The file is empty. Check what was uploaded.")
             }
             Self::Unsupported => (
-                "지원하지 않는 파일 형식입니다. PDF, HWP, HWPX, DOCX, PPTX, XLSX, XLS, XLSB, ODS, CSV, HTML, MD, TXT 파일을 보내 주세요.",
-                "This kind of file is not supported. Send a PDF, HWP, HWPX, DOCX, PPTX, XLSX, XLS, XLSB, ODS, CSV, HTML, MD or TXT file.",
+                "지원하지 않는 파일 형식입니다. PDF, HWP, HWPX, DOCX, PPTX, XLSX, XLS, XLSB, ODS, CSV, HTML, MD, TXT, PNG, JPEG, TIFF, WEBP 파일을 보내 주세요.",
+                "This kind of file is not supported. Send a PDF, HWP, HWPX, DOCX, PPTX, XLSX, XLS, XLSB, ODS, CSV, HTML, MD, TXT, PNG, JPEG, TIFF or WEBP file.",
             ),
             Self::FormatOld => (
                 "예전 형식(한글 3.0, 엑셀 95 이전)의 문서입니다. 지금 쓰는 프로그램에서 HWPX, HWP 5.0, XLSX 등으로 다시 저장해 보내 주세요.",
@@ -208,6 +210,10 @@ impl Excess {
             Self::String => (
                 "셀 하나의 내용이 허용된 길이보다 깁니다. 내용을 나누어 다시 저장해 주세요.",
                 "A single cell or element is longer than allowed. Shorten it and save the file again.",
+            ),
+            Self::Pixels => (
+                "그림의 픽셀 수가 허용된 것보다 많습니다. 해상도를 낮추어 보내 주세요.",
+                "The picture has more pixels than allowed. Send it in a lower resolution.",
             ),
             Self::Unpacked => (
                 "압축을 풀면 허용된 크기보다 커지는 파일입니다. 파일을 나누어 보내 주세요.",

@@ -3,31 +3,39 @@
 //! | stage | gives | |
 //! |---|---|---|
 //! | `convert` | pages or sheets, text, language; the tables of sheets | in a child process |
+//! | `ocr` | text of pages that are pictures | only where there are any; kept every few pages |
 //! | `tables` | the tables of pages | in another child process: what goes wrong there costs no text |
 //! | `classify` | the class | `null` without an [`Understand`] |
 //! | `keywords` | keywords | likewise |
 //! | `intents` | chatbot intents | likewise |
 //!
-//! Each is checkpointed: an attempt after a crash begins with the first that is not done.
+//! Each is checkpointed: an attempt after a crash begins with the first that is not done. The first two and `tables` are
+//! kept in parts where a document has many pages (`handler/long.rs`, `handler/scans.rs`).
 //!
 //! A document that its reader does not survive, by a crash, time or memory, is read once more for its text alone. What
 //! comes of that carries the warning [`TEXT_ONLY`], and nothing further is made of it: what broke one reader is not
 //! to be the work of three more stages. Where that fails, too, the job fails with what went wrong first.
 
+mod long;
+mod scans;
+
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use mapae::handler::{Context, Handler};
 use mapae::job::name::SetName;
+use mapae::job::record::Source;
 use mapae::job::retry::Failure;
 use mapae::metrics::Metrics;
 use serde::Deserialize;
 
 use crate::child::{DocumentReader, Request};
-use crate::document::{Document, PageTables, Stage, Warning};
+use crate::document::{Converted, Document, PageTables, Span, Stage, Warning};
 use crate::error::{DocumentError, Language, Loss};
 use crate::limits::Limits;
+use crate::ocr::Ocr;
+use crate::table::sight::Sight;
 use crate::understand::Understand;
 
 /// What a file is submitted as where nobody says otherwise.
@@ -41,6 +49,7 @@ pub const TEXT_ONLY: &str = "text-only";
 pub struct Analyze {
     pub reader: DocumentReader,
     pub limits: Limits,
+    pub ocr: Ocr,
     /// Without one nothing is understood, and what would be is `null`.
     pub understand: Option<Arc<dyn Understand>>,
     /// Where lost readers are counted, by class and by what they were reading.
@@ -73,17 +82,31 @@ impl Handler for Analyze {
         };
         let begun = Instant::now();
         let (password, labels) = (input.password.clone(), input.labels);
-        let mut document = ctx.stage("convert", || self.convert(ctx, input.password, language)).await?;
+        let Converted { mut document, scans, .. } = self.converted(ctx, password.as_ref(), language).await?;
         document.stages = vec![stage("convert", ctx, begun)];
 
-        let begun = Instant::now();
         let text_only = is_text_only(&document);
+        let mut sights = Vec::new();
+        if !scans.is_empty() && !text_only {
+            let begun = Instant::now();
+            sights = self.recognise(ctx, &scans, password.as_ref(), &mut document).await?;
+            document.stages.push(stage("ocr", ctx, begun));
+        }
+
+        let begun = Instant::now();
         let has_pages = pages_without_tables(&document) && !text_only;
-        let tables: Option<PageTables> = ctx
-            .stage("tables", || async {
-                if has_pages { self.tables(ctx, password).await.map(Some) } else { Ok(None) }
-            })
-            .await?;
+        let pages = document.pages.as_ref().map_or(0, |pages| pages.len());
+        let tables = if has_pages && pages > long::PAGES {
+            Some(self.tables_in_parts(ctx, password.as_ref(), &sights, pages).await?)
+        } else {
+            let work = || async {
+                match has_pages {
+                    true => self.tables(ctx, password.as_ref(), &sights, Span::ALL).await.map(Some),
+                    false => Ok(None),
+                }
+            };
+            ctx.stage("tables", work).await?
+        };
         if let Some(found) = tables {
             document.tables = Some(found.tables);
             document.warnings.extend(found.warnings);
@@ -129,24 +152,25 @@ impl Analyze {
     async fn convert(
         &self,
         ctx: &Context,
-        password: Option<String>,
+        password: Option<&String>,
+        pages: Span,
         language: Language,
-    ) -> Result<Document, Failure> {
+    ) -> Result<Converted, Failure> {
         let Some(source) = ctx.job().source.clone() else {
             return Err(Failure::terminal("source-none", "The job has no file to work on."));
         };
-        let request = Request { name: source.name, media_type: Some(source.media_type), password };
+        let request = request(source, password, pages);
         let lost = match self.parse(ctx, request.clone(), &self.limits).await? {
-            Ok(document) => return Ok(document),
+            Ok(converted) => return Ok(converted),
             Err(error) => error,
         };
         let Some(loss) = self.count(&lost, "document").filter(|loss| loss.may_be_read_cheaply()) else {
             return Err(failure(lost, language));
         };
         match self.parse(ctx, request, &self.limits.cheap()).await? {
-            Ok(mut document) => {
-                document.warnings.insert(0, text_only(loss));
-                Ok(document)
+            Ok(mut converted) => {
+                converted.document.warnings.insert(0, text_only(loss));
+                Ok(converted)
             }
             Err(error) => {
                 self.count(&error, "text");
@@ -161,10 +185,10 @@ impl Analyze {
         ctx: &Context,
         request: Request,
         limits: &Limits,
-    ) -> Result<Result<Document, DocumentError>, Failure> {
+    ) -> Result<Result<Converted, DocumentError>, Failure> {
         let file = ctx.source().await?;
         tokio::select! {
-            read = self.reader.parse(file, request, limits) => Ok(read),
+            read = self.reader.convert(file, request, limits) => Ok(read),
             // Dropping the reading kills its child.
             () = ctx.stopped() => Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
         }
@@ -182,12 +206,18 @@ impl Analyze {
 
 impl Analyze {
     /// The tables of pages. A document whose tables cannot be found keeps its text, with a warning.
-    async fn tables(&self, ctx: &Context, password: Option<String>) -> Result<PageTables, Failure> {
+    async fn tables(
+        &self,
+        ctx: &Context,
+        password: Option<&String>,
+        scans: &[Sight],
+        pages: Span,
+    ) -> Result<PageTables, Failure> {
         let Some(source) = ctx.job().source.clone() else { return Ok(PageTables::default()) };
         let file = ctx.source().await?;
-        let request = Request { name: source.name, media_type: Some(source.media_type), password };
+        let request = request(source, password, pages);
         let found = tokio::select! {
-            found = self.reader.tables(file, request, &self.limits) => found,
+            found = self.reader.tables(file, request, scans, &self.limits) => found,
             () = ctx.stopped() => return Err(ctx.check().err().unwrap_or_else(Failure::cancelled)),
         };
         match found {
@@ -200,6 +230,10 @@ impl Analyze {
             found => found.map_err(|error| failure(error, Language::English)),
         }
     }
+}
+
+fn request(source: Source, password: Option<&String>, pages: Span) -> Request {
+    Request { name: source.name, media_type: Some(source.media_type), password: password.cloned(), pages }
 }
 
 /// Whether tables are still to be looked for: slides come with theirs.
@@ -222,10 +256,12 @@ fn text_only(loss: Loss) -> Warning {
     Warning::new(TEXT_ONLY, None, message)
 }
 
-/// How long a stage took, in the attempt that did it.
+/// How long a stage took: in this attempt, and what of it was kept by earlier ones.
 fn stage(name: &str, ctx: &Context, begun: Instant) -> Stage {
-    let earlier = ctx.done().iter().find(|checkpoint| checkpoint.stage == name);
-    let took = earlier.map_or_else(|| begun.elapsed(), |checkpoint| checkpoint.took);
+    let part =
+        |stage: &str| stage.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let earlier: Duration = ctx.done().iter().filter(|done| part(&done.stage)).map(|done| done.took).sum();
+    let took = earlier + begun.elapsed();
     Stage { name: name.to_owned(), seconds: took.as_secs_f64() }
 }
 

@@ -10,6 +10,7 @@
 //! - `read`: bytes to document, inside the child;  `decrypt`: documents with a password;  `archive`, `xml`: what
 //!   formats are made of;  `bombs`, `spent`: what would take too much, and when time is up;  `pdf`, `sheet`, and those that `flow`: `hwp`, `hwpx`, `docx`, `pptx`, `html`,
 //!   `markdown`: the formats
+//! - [`ocr`]: text on pictures, by a program beside this one;  `image`: files that are pictures
 //! - [`table`]: words and rules of a page to its tables
 //! - [`output`]: the folder that `mapae analyze` writes
 //! - [`understand`]: class, keywords and intents, by whatever the caller has for them
@@ -23,6 +24,7 @@ pub mod error;
 pub mod fuzz;
 pub mod handler;
 pub mod limits;
+pub mod ocr;
 pub mod output;
 pub mod table;
 pub mod understand;
@@ -35,6 +37,7 @@ mod flow;
 mod html;
 mod hwp;
 mod hwpx;
+mod image;
 mod markdown;
 mod pdf;
 mod pptx;

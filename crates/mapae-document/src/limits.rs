@@ -15,6 +15,10 @@ pub struct Limits {
     pub pages: u32,
     /// Glyphs, paths, images and clips of one page. A page over it is cut there, with a warning.
     pub page_operations: u64,
+    /// Pages of a document that are read by their pictures; those after them are left out, with a warning.
+    pub scans: u32,
+    /// Pixels of a file that is a picture.
+    pub pixels: u64,
     /// Bytes (UTF-8) of the text of a document. A PDF over it is cut there, with a warning.
     pub text_bytes: u64,
     /// Sheets of a workbook.
@@ -53,6 +57,8 @@ impl Default for Limits {
             input_bytes: 256 * MIB,
             pages: 2_000,
             page_operations: 500_000,
+            scans: 1_000,
+            pixels: 100_000_000,
             text_bytes: 64 * MIB,
             sheets: 1_000,
             cells: 5_000_000,

@@ -11,6 +11,7 @@
 
 pub mod chatbot;
 mod markdown;
+pub mod workbook;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

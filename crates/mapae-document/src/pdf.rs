@@ -10,15 +10,25 @@ mod hayro;
 mod lines;
 mod marks;
 mod order;
+mod picture;
+mod recognised;
 mod sight;
 mod unicode;
 
-use crate::document::{Page, PageTables, Warning};
+use std::collections::HashMap;
+
+use crate::document::{Page, PageTables, Span, Warning};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
+use crate::ocr::{Picture, Pose};
+use crate::read::TEXT_LIMIT;
 use crate::table::{self, sight::Sight};
 use glyphs::PageGlyphs;
 use marks::Marks;
+pub(crate) use recognised::{Recognised, recognised};
+
+/// What is said of a page without any text.
+pub(crate) const NO_TEXT: &str = "The page has no text; it may be an image.";
 
 /// A parser of PDF files.
 trait PdfBackend: Sized {
@@ -27,9 +37,12 @@ trait PdfBackend: Sized {
 
     fn page_count(&self) -> u32;
 
-    /// Hands over the pages in order until `each` answers `false`. What a page holds beyond
+    /// Hands over these pages in order until `each` answers `false`. What a page holds beyond
     /// `Limits::page_operations`, or behind something broken, is missing, and [`PageContent::cut`] says so.
-    fn pages(&self, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool);
+    fn pages(&self, span: Span, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool);
+
+    /// The picture of a page as it is shown; `None` where it cannot be drawn.
+    fn picture(&self, number: u32) -> Option<(Picture, Pose)>;
 }
 
 /// A page as a parser gives it.
@@ -43,7 +56,30 @@ struct PageContent {
     origin: (f64, f64),
     glyphs: PageGlyphs,
     marks: Marks,
+    /// Anything else than text is drawn.
+    drawn: bool,
+    /// Share of the page that its largest image covers.
+    covered: f64,
     cut: Option<Cut>,
+}
+
+/// Share of the glyphs without a known character from which on a text layer is of no use.
+const UNKNOWN_SHARE: f64 = 0.3;
+/// A page that is all but covered by an image and has no more glyphs than this is a scan with a number, a stamp or a
+/// running head put on it.
+const COVERED: f64 = 0.8;
+const STAMP_GLYPHS: usize = 80;
+
+impl PageContent {
+    /// Whether its text is only to be had from its picture.
+    fn is_scan(&self) -> bool {
+        let (unknown, all) = (self.glyphs.unknown + self.glyphs.private, self.glyphs.glyphs.len());
+        match all {
+            0 => self.drawn,
+            1..=STAMP_GLYPHS if self.covered >= COVERED => true,
+            _ => unknown as f64 >= UNKNOWN_SHARE * all as f64,
+        }
+    }
 }
 
 /// Why a page is not complete.
@@ -53,51 +89,88 @@ pub(crate) enum Cut {
     Broken,
 }
 
-/// The pages of a PDF and what is doubtful about them.
+/// Pages, and what is doubtful about them.
+#[derive(Default)]
+pub(crate) struct Pages {
+    pub(crate) pages: Vec<Page>,
+    pub(crate) warnings: Vec<Warning>,
+    /// Numbers of those whose text is only to be had from their pictures.
+    pub(crate) scans: Vec<u32>,
+    /// Pages of the file.
+    pub(crate) total: u32,
+}
+
+/// These pages of a PDF.
 pub(crate) fn read(
     data: Vec<u8>,
     password: Option<&str>,
+    span: Span,
     limits: &Limits,
-) -> Result<(Vec<Page>, Vec<Warning>), DocumentError> {
+) -> Result<Pages, DocumentError> {
     let pdf = open(data, password, limits)?;
-    let (mut pages, mut warnings) = (Vec::new(), Vec::new());
+    let Pages { mut pages, mut warnings, mut scans, .. } = Pages::default();
     let mut text_left = limits.text_bytes;
-    pdf.pages(limits, &mut |content| {
+    pdf.pages(span, limits, &mut |content| {
         warnings.extend(doubts(&content));
+        scans.extend(content.is_scan().then_some(content.number));
         let page = page(content);
         let Some(left) = text_left.checked_sub(page.text.len() as u64) else {
-            let message =
-                "The document holds more text than allowed; this page and those after it are left out.";
-            warnings.push(Warning::new("text-limit", Some(page.number), message));
+            warnings.push(Warning::new("text-limit", Some(page.number), TEXT_LIMIT));
             return false;
         };
         text_left = left;
         pages.push(page);
         true
     });
-    Ok((pages, warnings))
+    Ok(Pages { pages, warnings, scans, total: pdf.page_count() })
 }
 
-/// Hands over what is seen on each page, in order, until `each` answers `false`.
+/// Draws these pages, one after the other, until `each` fails; `None` is a page that cannot be drawn.
+pub(crate) fn pictures(
+    data: Vec<u8>,
+    password: Option<&str>,
+    pages: &[u32],
+    limits: &Limits,
+    each: &mut dyn FnMut(u32, Option<(Picture, Pose)>) -> Result<(), DocumentError>,
+) -> Result<(), DocumentError> {
+    let pdf = open(data, password, limits)?;
+    pages.iter().try_for_each(|&number| each(number, pdf.picture(number)))
+}
+
+/// Hands over what is seen on each of these pages, in order, until `each` answers `false`.
 pub(crate) fn look(
     data: Vec<u8>,
     password: Option<&str>,
+    span: Span,
     limits: &Limits,
     each: &mut dyn FnMut(Sight, Option<Cut>) -> bool,
 ) -> Result<(), DocumentError> {
     let pdf = open(data, password, limits)?;
-    pdf.pages(limits, &mut |content| each(sight::of(&content), content.cut));
+    pdf.pages(span, limits, &mut |content| each(sight::of(&content), content.cut));
     Ok(())
 }
 
-/// The tables of a PDF, page by page.
+/// The tables on these pages of a PDF; of those that are scans, in what was seen on their pictures. The first may
+/// continue the last one of the page before: then it continues the table 0.
 pub(crate) fn tables(
     data: Vec<u8>,
     password: Option<&str>,
+    span: Span,
+    scans: Vec<Sight>,
     limits: &Limits,
 ) -> Result<PageTables, DocumentError> {
     let mut collector = table::document::Collector::new(limits);
-    look(data, password, limits, &mut |sight, _| collector.page(&sight))?;
+    let mut scans: HashMap<u32, Sight> = scans.into_iter().map(|scan| (scan.page, scan)).collect();
+    let before = Span { first: span.first.saturating_sub(1).max(1), count: span.count.saturating_add(1) };
+    let seen = if span.first > 1 { before } else { span };
+    look(data, password, seen, limits, &mut |sight, _| {
+        let sight = scans.remove(&sight.page).unwrap_or(sight);
+        let goes_on = collector.page(&sight);
+        if sight.page < span.first {
+            collector.forget();
+        }
+        goes_on
+    })?;
     Ok(collector.finish())
 }
 
@@ -145,7 +218,7 @@ fn doubts(content: &PageContent) -> Vec<Warning> {
         );
     }
     if all == 0 && content.cut.is_none() {
-        warn("no-text", "The page has no text; it may be an image.".into());
+        warn("no-text", NO_TEXT.into());
     }
     warnings
 }

@@ -6,12 +6,20 @@ use mapae_ai::language;
 use sha2::{Digest, Sha256};
 
 use crate::detect::{Kind, detect};
-use crate::document::{Document, Format, Page, PageTables, Source, Stage, Warning};
+use crate::document::{Converted, Document, Format, Page, PageTables, Source, Span, Stage, Warning};
 use crate::error::DocumentError;
 use crate::flow::Flow;
 use crate::limits::Limits;
+use crate::ocr::{self, Scan};
 use crate::table::Seen;
-use crate::{bombs, decrypt, docx, html, hwp, hwpx, markdown, pdf, pptx, sheet};
+use crate::table::document::Collector;
+use crate::table::sight::Sight;
+use crate::{bombs, decrypt, docx, html, hwp, hwpx, image, markdown, pdf, pptx, sheet};
+
+/// What is said where a document holds more than it may.
+pub(crate) const TEXT_LIMIT: &str =
+    "The document holds more text than allowed; this page and those after it are left out.";
+pub(crate) const CELLS_LIMIT: &str = "The document has more cells than allowed; later tables are left out.";
 
 /// What is read, and what helps to read it.
 pub(crate) struct Input {
@@ -19,17 +27,51 @@ pub(crate) struct Input {
     pub(crate) name: String,
     pub(crate) media_type: Option<String>,
     pub(crate) password: Option<String>,
+    pub(crate) pages: Span,
 }
 
-/// The tables on the pages of a PDF; other kinds have no pages.
-pub(crate) fn tables(input: Input, limits: &Limits) -> Result<PageTables, DocumentError> {
+/// The tables on pages; `scans` is what was seen on the pictures of some.
+pub(crate) fn tables(input: Input, scans: Vec<Sight>, limits: &Limits) -> Result<PageTables, DocumentError> {
     match opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())? {
         (Kind::Pdf, mut data) => {
             bombs::defuse(&mut data, limits.stream_bytes);
-            pdf::tables(data, input.password.as_deref(), limits)
+            pdf::tables(data, input.password.as_deref(), input.pages, scans, limits)
         }
-        _ => Ok(PageTables::default()),
+        _ => {
+            let mut collector = Collector::new(limits);
+            scans.iter().all(|sight| collector.page(sight));
+            Ok(collector.finish())
+        }
     }
+}
+
+/// These pages as their pictures show them; `ask` has one read.
+pub(crate) fn scans(
+    input: Input,
+    pages: &[u32],
+    limits: &Limits,
+    ask: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>, DocumentError>,
+) -> Result<Vec<Scan>, DocumentError> {
+    let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())?;
+    let mut scans = Vec::new();
+    match opened {
+        (Kind::Pdf, mut data) => {
+            bombs::defuse(&mut data, limits.stream_bytes);
+            pdf::pictures(data, input.password.as_deref(), pages, limits, &mut |number, drawn| {
+                // A page that cannot be drawn keeps what it has.
+                let Some((picture, pose)) = drawn else { return Ok(()) };
+                scans.push(ocr::scan(number, picture, pose, ask)?);
+                Ok(())
+            })?;
+        }
+        (kind, data) if kind.is_picture() => {
+            let (picture, pose) = image::picture(&data, limits.pixels)?;
+            drop(data);
+            scans.push(ocr::scan(1, picture, pose, ask)?);
+        }
+        _ => {}
+    }
+    Ok(scans)
 }
 
 /// What is seen on `page` of a PDF, or on every page.
@@ -38,7 +80,7 @@ pub(crate) fn seen(input: Input, page: Option<u32>, limits: &Limits) -> Result<V
     let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())?;
     if let (Kind::Pdf, mut data) = opened {
         bombs::defuse(&mut data, limits.stream_bytes);
-        pdf::look(data, input.password.as_deref(), limits, &mut |sight, _| {
+        pdf::look(data, input.password.as_deref(), Span::ALL, limits, &mut |sight, _| {
             let (last, wanted) = (page == Some(sight.page), page.is_none_or(|page| page == sight.page));
             seen.extend(wanted.then(|| Seen::of(sight)));
             !last
@@ -62,7 +104,7 @@ fn opened(
     Ok((detect(name, media_type, &inside)?, inside))
 }
 
-pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentError> {
+pub(crate) fn read(input: Input, limits: &Limits) -> Result<Converted, DocumentError> {
     let begun = Instant::now();
     let (bytes, sha256) = (input.data.len() as u64, hex(&Sha256::digest(&input.data)));
     let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref());
@@ -88,18 +130,27 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
         warnings: Vec::new(),
         stages: Vec::new(),
     };
+    let (mut scans, mut pages_total) = (Vec::new(), None);
     match kind {
         Kind::Pdf => {
             let mut data = data;
             let spoilt = bombs::defuse(&mut data, limits.stream_bytes);
-            let (pages, warnings) = pdf::read(data, password, limits)?;
-            document.text = joined(&pages);
-            document.pages = Some(pages);
-            document.warnings = warnings;
-            if spoilt > 0 {
+            let read = pdf::read(data, password, input.pages, limits)?;
+            pages_total = Some(read.total);
+            document.text = joined(&read.pages);
+            document.pages = Some(read.pages);
+            document.warnings = read.warnings;
+            scans = read.scans;
+            // Of a document that is read in parts the first one says so.
+            if spoilt > 0 && input.pages.first <= 1 {
                 let message = format!("{spoilt} streams unpack to more than allowed and are left out.");
                 document.warnings.insert(0, Warning::new("stream-limit", None, message));
             }
+        }
+        Kind::Png | Kind::Jpeg | Kind::Tiff | Kind::Webp => {
+            document.pages = Some(vec![image::page(&data, limits.pixels)?]);
+            document.warnings.push(Warning::new("no-text", Some(1), pdf::NO_TEXT));
+            scans = vec![1];
         }
         Kind::Text => {
             let (text, warnings) = sheet::text::decode(&data);
@@ -137,7 +188,7 @@ pub(crate) fn read(input: Input, limits: &Limits) -> Result<Document, DocumentEr
     }
     document.language = language::of(&document.text).map(str::to_owned);
     document.stages.push(Stage { name: "convert".to_owned(), seconds: begun.elapsed().as_secs_f64() });
-    Ok(document)
+    Ok(Converted { document, scans, pages_total })
 }
 
 /// Fills a document with what a reader of a flowing format tells.
@@ -157,7 +208,7 @@ fn flowed<T>(
 }
 
 /// Pages follow each other with an empty line between them.
-fn joined(pages: &[Page]) -> String {
+pub(crate) fn joined(pages: &[Page]) -> String {
     let mut text = String::with_capacity(pages.iter().map(|p| p.text.len() + 2).sum());
     for page in pages {
         if !text.is_empty() && !page.text.is_empty() {

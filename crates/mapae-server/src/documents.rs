@@ -7,14 +7,26 @@ use mapae_document::child::DocumentReader;
 use mapae_document::child::sandbox::Protection;
 use mapae_document::error::DocumentError;
 use mapae_document::handler::Analyze;
+use mapae_document::ocr::Ocr;
 
 use crate::ai::Local;
+use crate::config::Config;
 
 pub use mapae_document::handler::KIND;
 
+/// The resource that reading a few pages by their pictures takes one of, in each process.
+const OCR: &str = "ocr";
+
 /// The handler, reading each document in a child that is this very program.
-pub fn handler(local: Local, metrics: Arc<Metrics>) -> Analyze {
-    Analyze { understand: Some(Arc::new(local)), metrics: Some(metrics), ..Analyze::default() }
+pub fn handler(config: &Config, local: Local, metrics: Arc<Metrics>) -> Analyze {
+    let (understand, metrics) = (Some(Arc::new(local) as _), Some(metrics));
+    Analyze { understand, metrics, ocr: ocr(config), ..Analyze::default() }
+}
+
+/// Recognition as the configuration wants it: one page a processor, or as many as `resource.ocr` says.
+pub(crate) fn ocr(config: &Config) -> Ocr {
+    let places = config.capacity().get(OCR);
+    places.map_or_else(Ocr::default, |places| Ocr::new(usize::try_from(places).unwrap_or(usize::MAX)))
 }
 
 /// What holds in the children here.

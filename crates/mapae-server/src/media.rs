@@ -36,6 +36,7 @@ enum Bytes {
     Jpeg,
     Gif,
     Tiff,
+    Webp,
     /// No magic bytes: text.
     Text,
 }
@@ -75,6 +76,7 @@ const FORMATS: &[Format] = &[
     Format { extensions: &["jpg", "jpeg"], media_type: "image/jpeg", bytes: Bytes::Jpeg },
     Format { extensions: &["gif"], media_type: "image/gif", bytes: Bytes::Gif },
     Format { extensions: &["tif", "tiff"], media_type: "image/tiff", bytes: Bytes::Tiff },
+    Format { extensions: &["webp"], media_type: "image/webp", bytes: Bytes::Webp },
     Format { extensions: &["csv"], media_type: "text/csv", bytes: Bytes::Text },
     Format { extensions: &["tsv"], media_type: "text/tab-separated-values", bytes: Bytes::Text },
     Format { extensions: &["html", "htm"], media_type: "text/html", bytes: Bytes::Text },
@@ -119,6 +121,9 @@ fn found(head: &[u8]) -> Option<Bytes> {
     if head.windows(5).any(|window| window == b"%PDF-") {
         return Some(Bytes::Pdf);
     }
+    if head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP") {
+        return Some(Bytes::Webp);
+    }
     MAGIC.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, bytes)| *bytes)
 }
 
@@ -131,6 +136,7 @@ fn media_type(bytes: Bytes) -> &'static str {
         Bytes::Jpeg => "image/jpeg",
         Bytes::Gif => "image/gif",
         Bytes::Tiff => "image/tiff",
+        Bytes::Webp => "image/webp",
         Bytes::Text => "text/plain",
     }
 }
@@ -158,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_recognisably_something_else_is_found_out() {
-        let cases: [(&str, &[u8], bool); 13] = [
+        let cases: [(&str, &[u8], bool); 15] = [
             ("a.pdf", b"%PDF-1.7", true),
             ("a.pdf", b"PK\x03\x04", false),
             ("a.xlsx", b"%PDF-1.7", false),
@@ -172,6 +178,8 @@ mod tests {
             ("a.hwp", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", true),
             ("a.hwp", b"PK\x03\x04", false),
             ("a.html", b"%PDF-1.7", false),
+            ("a.webp", b"RIFF\0\0\0\0WEBPVP8 ", true),
+            ("a.png", b"RIFF\0\0\0\0WEBPVP8 ", false),
         ];
         for (name, head, fits) in cases {
             assert_eq!(matches!(look(name, head), Look::Fits(_)), fits, "{name}");

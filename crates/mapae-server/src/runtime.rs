@@ -325,7 +325,7 @@ pub const BUILT_IN: [&str; 3] = [documents::KIND, ai::KIND, batches::KIND];
 fn handlers(config: &Config, local: &ai::Local, metrics: &Arc<Metrics>) -> Result<Handlers, WorkerError> {
     let mut handlers = Handlers::default();
     if !config.handlers.keys().any(|kind| kind.as_str() == documents::KIND) {
-        handlers.add(documents::handler(local.clone(), metrics.clone()));
+        handlers.add(documents::handler(config, local.clone(), metrics.clone()));
     }
     if !config.handlers.keys().any(|kind| kind.as_str() == ai::KIND) {
         handlers.add(ai::Process(local.clone()));

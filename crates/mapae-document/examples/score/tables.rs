@@ -20,11 +20,11 @@ use super::{Failure, file_name, listed};
 /// Tables by page.
 pub(super) type Pages = BTreeMap<u32, Vec<Vec<Cell>>>;
 
-struct Case {
-    name: String,
-    sights: Vec<Sight>,
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) sights: Vec<Sight>,
     /// Several where people disagreed; the best one counts.
-    truths: Vec<Pages>,
+    pub(super) truths: Vec<Pages>,
 }
 
 pub(super) async fn score(reader: &DocumentReader, limits: &Limits, folder: &Path) -> Result<(), Failure> {
@@ -70,7 +70,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-fn measure(cases: &[Case], tuning: &Tuning) -> Vec<Count> {
+pub(super) fn measure(cases: &[Case], tuning: &Tuning) -> Vec<Count> {
     let of_case = |case: &Case| {
         let found: Vec<(u32, Vec<Vec<Cell>>)> = case
             .sights
@@ -94,7 +94,7 @@ fn measure(cases: &[Case], tuning: &Tuning) -> Vec<Count> {
 }
 
 /// The harmonic mean of the documents' mean precision and mean recall.
-fn f1(counts: &[Count], part: &[usize]) -> f64 {
+pub(super) fn f1(counts: &[Count], part: &[usize]) -> f64 {
     let mean = |of: fn(&Count) -> f64| part.iter().map(|&i| of(&counts[i])).sum::<f64>() / part.len() as f64;
     harmonic(mean(Count::precision), mean(Count::recall))
 }
@@ -168,7 +168,7 @@ fn halves(documents: usize, seed: u32) -> (Vec<usize>, Vec<usize>) {
 }
 
 /// The truths of a document: `X-str.xml`, or `Xa-str.xml` and `Xb-str.xml` for a document `Xa`.
-fn truths(folder: &Path, name: &str) -> Result<Vec<Pages>, Failure> {
+pub(super) fn truths(folder: &Path, name: &str) -> Result<Vec<Pages>, Failure> {
     let base = name.strip_suffix('a').unwrap_or(name);
     let mut truths = Vec::new();
     for end in ["", "a", "b"] {

@@ -12,6 +12,7 @@ use rustix::process::{
 
 use serde::Serialize;
 
+use super::launch;
 use super::sandbox::{Profile, Protection, forbid_calls, wall_off};
 use super::wire::{self, Answer, Want};
 use crate::error::{DocumentError, Excess};
@@ -35,6 +36,9 @@ pub type Before = fn(&str, Vec<u8>) -> Vec<u8>;
 ///
 /// It answers over its standard output, which must be the parent's socket, and returns.
 pub fn child_main() -> ExitCode {
+    if let Some(program) = std::env::args_os().nth(3) {
+        return ExitCode::from(launch::become_program(&program) as u8);
+    }
     child_main_after(|_, data| data)
 }
 
@@ -55,15 +59,25 @@ fn serve(before: Before) -> io::Result<()> {
     let order = wire::read_order(&mut socket)?;
     go_first();
     limit_self(&order.limits)?;
+    let given = wire::read_frame(&mut socket, wire::GIVEN_MAX)?;
     let document = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let asked = order.name();
+    let mut asking = socket.try_clone()?;
     let child = Child { document, limits: order.limits, socket };
-    let (want, name, media_type, password) = (order.want, order.name, order.media_type, order.password);
-    let input = move |data| Input { data: before(asked, data), name, media_type, password };
-    match want {
+    let (name, media_type, password, pages) = (order.name, order.media_type, order.password, order.pages);
+    let input = move |data| Input { data: before(asked, data), name, media_type, password, pages };
+    match order.want {
         Want::Protection => child.answer(|_, _, protection| Ok(protection)),
         Want::Document => child.answer(|file, limits, _| read::read(input(contents(file, limits)?), limits)),
-        Want::Tables => child.answer(|file, limits, _| read::tables(input(contents(file, limits)?), limits)),
+        Want::Tables => child.answer(move |file, limits, _| {
+            let scans = serde_json::from_slice(&given).map_err(|_| DocumentError::Unavailable)?;
+            read::tables(input(contents(file, limits)?), scans, limits)
+        }),
+        Want::Scans { pages } => child.answer(move |file, limits, _| {
+            read::scans(input(contents(file, limits)?), &pages, limits, &mut |picture| {
+                wire::ask(picture, &mut asking).map_err(|_| DocumentError::Unavailable)
+            })
+        }),
         Want::Seen { page } => {
             child.answer(move |file, limits, _| read::seen(input(contents(file, limits)?), page, limits))
         }
@@ -104,7 +118,7 @@ struct Opened {
 }
 
 /// The kernel kills this process when its parent ends, or it ends here if that has already happened.
-fn die_with_parent() -> io::Result<()> {
+pub(super) fn die_with_parent() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = std::env::args().nth(2).and_then(|id| id.parse::<i32>().ok());
     let still_there = parent.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == parent;
@@ -137,7 +151,7 @@ fn allowed(resource: Resource, most: u64) -> u64 {
     getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most))
 }
 
-fn set(resource: Resource, most: u64) -> io::Result<()> {
+pub(super) fn set(resource: Resource, most: u64) -> io::Result<()> {
     let most = allowed(resource, most);
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }

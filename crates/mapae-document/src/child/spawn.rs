@@ -27,22 +27,30 @@ struct Job {
 pub(super) async fn spawn(program: &Path, document: File) -> io::Result<(Group, UnixStream)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
+    let mut command = child(program);
+    command.stdin(Stdio::from(document)).stdout(Stdio::from(OwnedFd::from(theirs))).stderr(Stdio::piped());
+    Ok((start(command).await?, UnixStream::from_std(ours)?))
+}
+
+/// A command that makes a child of `program`: no environment, its own process group.
+pub(super) fn child(program: &Path) -> Command {
     let mut command = Command::new(program);
     command
         .arg(super::ARGUMENT)
         .arg(std::process::id().to_string())
         .env_clear()
         .current_dir("/")
-        .process_group(0)
-        .stdin(Stdio::from(document))
-        .stdout(Stdio::from(OwnedFd::from(theirs)))
-        .stderr(Stdio::piped());
+        .process_group(0);
+    command
+}
+
+/// Starts it from the thread that stays.
+pub(super) async fn start(command: Command) -> io::Result<Group> {
     let (started, answer) = oneshot::channel();
     let job = Job { command, runtime: Handle::current(), started };
     let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
     starter()?.send(job).map_err(|_| gone(()))?;
-    let group = answer.await.map_err(|_| gone(()))??;
-    Ok((group, UnixStream::from_std(ours)?))
+    answer.await.map_err(|_| gone(()))?
 }
 
 fn starter() -> io::Result<mpsc::Sender<Job>> {
@@ -69,8 +77,8 @@ fn starter() -> io::Result<mpsc::Sender<Job>> {
 }
 
 /// The child with everything it may have started, killed when dropped.
-pub(super) struct Group {
-    pub(super) child: Child,
+pub(crate) struct Group {
+    pub(crate) child: Child,
     id: Pid,
 }
 

@@ -54,12 +54,18 @@ pub(super) struct PageGlyphs {
     pub(super) text: String,
     /// Glyphs whose text is not known; they stand in the text as U+FFFD.
     pub(super) unknown: u64,
+    /// Glyphs whose text is of a private use, which says nothing to others.
+    pub(super) private: u64,
 }
 
 /// Collects the glyphs inside `page_box`, spending at most `budget` device calls and glyphs.
 pub(super) struct GlyphDevice<'c> {
     pub(super) page: PageGlyphs,
     pub(super) marks: Marks,
+    /// Anything else than text was drawn.
+    pub(super) drawn: bool,
+    /// Share of the page that its largest image covers.
+    pub(super) covered: f64,
     page_box: Rect,
     budget: u64,
     deadline: Deadline,
@@ -76,7 +82,8 @@ impl<'c> GlyphDevice<'c> {
         reverse: &'c mut ReverseCmaps,
     ) -> Self {
         let (page, marks) = (PageGlyphs::default(), Marks::new(page_box));
-        Self { page, marks, page_box, budget, deadline, unlooked: LOOK_EVERY, reverse }
+        let (drawn, covered) = (false, 0.0);
+        Self { page, marks, drawn, covered, page_box, budget, deadline, unlooked: LOOK_EVERY, reverse }
     }
 
     fn spend(&mut self, cost: u64) {
@@ -144,7 +151,10 @@ impl<'c> GlyphDevice<'c> {
         let text = &mut self.page.text;
         match glyph.as_unicode() {
             Some(BfString::Char('\u{fffd}')) | None => {}
-            Some(BfString::Char(c)) => return push_char(text, c),
+            Some(BfString::Char(c)) => {
+                self.page.private += u64::from(is_private(c));
+                return push_char(text, c);
+            }
             Some(BfString::String(s)) => {
                 return s.chars().take(GLYPH_CHARS_MAX).for_each(|c| push_char(text, c));
             }
@@ -158,6 +168,10 @@ impl<'c> GlyphDevice<'c> {
         }
         self.page.text.push(found.unwrap_or('\u{fffd}'));
     }
+}
+
+fn is_private(c: char) -> bool {
+    matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..)
 }
 
 /// Latin ligatures as the letters a reader would type to find the word.
@@ -228,16 +242,23 @@ impl<'a> Device<'a> for GlyphDevice<'_> {
 
     fn draw_path(&mut self, path: &BezPath, props: DrawProps<'a>, mode: &DrawMode) {
         self.spend_path(path);
-        self.marks.draw(path, props.transform, &Ink::of(&props, mode));
+        self.drawn = true;
+        let seen = self.marks.draw(path, props.transform, &Ink::of(&props, mode));
+        self.spend(seen);
     }
 
     fn draw_rect(&mut self, rect: &Rect, props: DrawProps<'a>, mode: &DrawMode) {
         self.spend(1);
+        self.drawn = true;
         self.marks.draw(&rect.to_path(0.1), props.transform, &Ink::of(&props, mode));
     }
 
-    fn draw_image(&mut self, _: Image<'a, '_>, _: ImageDrawProps<'a>) {
+    fn draw_image(&mut self, image: Image<'a, '_>, props: ImageDrawProps<'a>) {
+        self.drawn = true;
         self.spend(1);
+        let pixels = Rect::new(0.0, 0.0, f64::from(image.width()), f64::from(image.height()));
+        let seen = props.transform.transform_rect_bbox(pixels).intersect(self.page_box);
+        self.covered = self.covered.max(seen.area() / self.page_box.area());
     }
 
     fn push_clip_path(&mut self, clip: &ClipPath) {

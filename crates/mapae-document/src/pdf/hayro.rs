@@ -16,10 +16,12 @@ use hayro_interpret::{Context, InterpreterCache, InterpreterSettings, interpret_
 
 use super::glyphs::{BudgetSpent, GlyphDevice};
 use super::unicode::ReverseCmaps;
-use super::{Cut, PageContent, PdfBackend, cmaps};
+use super::{Cut, PageContent, PdfBackend, cmaps, picture};
+use crate::document::Span;
 use crate::error::DocumentError;
 use crate::limits::Limits;
 use crate::spent::Deadline;
+use crate::ocr::{Picture, Pose};
 
 pub(super) struct Hayro(Pdf);
 
@@ -48,11 +50,12 @@ impl PdfBackend for Hayro {
         u32::try_from(self.0.pages().len()).unwrap_or(u32::MAX)
     }
 
-    fn pages(&self, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool) {
+    fn pages(&self, span: Span, limits: &Limits, each: &mut dyn FnMut(PageContent) -> bool) {
         let mut cache = InterpreterCache::new();
         let mut reverse = ReverseCmaps::default();
         let deadline = Deadline::of(limits);
-        for (page, number) in self.0.pages().iter().zip(1..) {
+        let pages = self.0.pages().iter().zip(1u32..).skip(span.first.saturating_sub(1) as usize);
+        for (page, number) in pages.take_while(|(_, number)| span.is_before_end(*number)) {
             let area = page.intersected_crop_box();
             let (width, height) = page.base_dimensions();
             let area = if area.width() < 1.0 || area.height() < 1.0 {
@@ -66,6 +69,7 @@ impl PdfBackend for Hayro {
                 true => Some(Cut::Budget),
                 false => self.draw(page, area, &cache, &mut device),
             };
+            let (drawn, covered) = (device.drawn, device.covered);
             let (glyphs, marks) = (device.page, device.marks);
             if cut.is_some() {
                 // An interrupted interpreter may have left the cache half done.
@@ -79,6 +83,8 @@ impl PdfBackend for Hayro {
                 origin: (area.x0, area.y0),
                 glyphs,
                 marks,
+                drawn,
+                covered,
                 cut,
             };
             if !each(content) {
@@ -86,6 +92,15 @@ impl PdfBackend for Hayro {
             }
         }
     }
+
+    fn picture(&self, number: u32) -> Option<(Picture, Pose)> {
+        let page = self.0.pages().get(number.checked_sub(1)? as usize)?;
+        picture::draw(page, rotation(page.rotation()), &settings())
+    }
+}
+
+fn settings() -> InterpreterSettings {
+    InterpreterSettings { cmap_resolver: Arc::new(cmaps::resolve), ..InterpreterSettings::default() }
 }
 
 impl Hayro {
@@ -97,11 +112,7 @@ impl Hayro {
         device: &mut GlyphDevice<'_>,
     ) -> Option<Cut> {
         let drawn = catch_unwind(AssertUnwindSafe(|| {
-            let settings = InterpreterSettings {
-                cmap_resolver: Arc::new(cmaps::resolve),
-                ..InterpreterSettings::default()
-            };
-            let mut context = Context::new(Affine::IDENTITY, area, cache, self.0.xref(), settings);
+            let mut context = Context::new(Affine::IDENTITY, area, cache, self.0.xref(), settings());
             interpret_page(page, &mut context, device);
         }));
         match drawn {

@@ -5,6 +5,7 @@ use super::tuning::Tuning;
 use super::{Found, WORDS_MAX, extract, link};
 use crate::document::{Cell, PageTables, Table, Warning};
 use crate::limits::Limits;
+use crate::read::CELLS_LIMIT;
 
 /// Collects the tables of a document within its limits.
 pub(crate) struct Collector {
@@ -35,7 +36,7 @@ impl Collector {
         for (at, table) in tables.into_iter().enumerate() {
             let goes_on = at == 0 && before.as_ref().is_some_and(|look| look.goes_on(&table, sight));
             let Some(left) = self.cells_left.checked_sub(table.cells.len() as u64) else {
-                self.warn(sight.page, "The document has more cells than allowed; later tables are left out.");
+                self.warn(sight.page, CELLS_LIMIT);
                 return false;
             };
             self.cells_left = left;
@@ -45,6 +46,11 @@ impl Collector {
         }
         self.open = last.map(|look| (sight.page, look));
         true
+    }
+
+    /// Drops what was found so far but for what may go on: it belongs to somebody else.
+    pub(crate) fn forget(&mut self) {
+        self.found = PageTables::default();
     }
 
     fn warn(&mut self, page: u32, message: &str) {

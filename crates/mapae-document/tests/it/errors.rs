@@ -69,7 +69,8 @@ async fn what_is_not_read_is_called_unsupported() {
     let odt =
         make::zip(&[("mimetype", b"application/vnd.oasis.opendocument.text"), ("content.xml", b"<o/>")]);
     assert_eq!(code("a.odt", &odt).await, "document-unsupported");
-    assert_eq!(code("a.png", b"\x89PNG\r\n\x1a\n").await, "document-unsupported");
+    assert_eq!(code("a.gif", b"GIF89a\x01\0\x01\0\0\0\0").await, "document-unsupported");
+    assert_eq!(code("a.png", b"\x89PNG\r\n\x1a\n").await, "document-damaged");
     assert_eq!(code("a", b"just text").await, "document-unsupported");
     assert_eq!(code("a.xml", b"<a></a>").await, "document-unsupported");
 }

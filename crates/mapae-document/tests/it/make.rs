@@ -1,6 +1,7 @@
 //! Makes documents, honest and hostile ones, small enough to read here what is in them.
 
 pub(crate) mod hwp;
+pub(crate) mod scan;
 
 use std::io::{Cursor, Write};
 
@@ -26,6 +27,30 @@ fn pdf_with(fonts: &str, content: &[u8], more: &[Vec<u8>], trailer: &str) -> Vec
     .into_iter()
     .chain((10..).zip(more.iter().cloned()))
     .collect();
+    file(objects, trailer)
+}
+
+/// A PDF of a page of 600 by 800 points for each of these contents, with Helvetica as `/F1`.
+pub(crate) fn pages(contents: &[String]) -> Vec<u8> {
+    let kids: String = (0..contents.len()).map(|n| format!("{} 0 R ", 3 + 2 * n)).collect();
+    let mut objects = vec![
+        b"<< /Type /Catalog /Pages 2 0 R >>".to_vec(),
+        format!("<< /Type /Pages /Kids [{kids}] /Count {} >>", contents.len()).into_bytes(),
+    ];
+    for (content, n) in contents.iter().zip(0..) {
+        let page = format!(
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents {} 0 R \
+             /Resources << /Font << {HELVETICA} >> >> >>",
+            4 + 2 * n
+        );
+        objects.extend([page.into_bytes(), stream("", content.as_bytes())]);
+    }
+    file((1..).zip(objects).collect(), "")
+}
+
+/// A PDF of these objects.
+fn file(objects: Vec<(usize, Vec<u8>)>, trailer: &str) -> Vec<u8> {
+    let size = objects.iter().map(|(id, _)| id + 1).max().unwrap();
     let mut out = b"%PDF-1.7\n".to_vec();
     let mut offsets = Vec::new();
     for (id, object) in &objects {
@@ -39,7 +64,9 @@ fn pdf_with(fonts: &str, content: &[u8], more: &[Vec<u8>], trailer: &str) -> Vec
     for (id, offset) in offsets {
         out.extend(format!("{id} 1\n{offset:010} 00000 n \n").bytes());
     }
-    out.extend(format!("trailer\n<< /Size 100 /Root 1 0 R {trailer} >>\nstartxref\n{xref}\n%%EOF\n").bytes());
+    out.extend(
+        format!("trailer\n<< /Size {size} /Root 1 0 R {trailer} >>\nstartxref\n{xref}\n%%EOF\n").bytes(),
+    );
     out
 }
 

@@ -243,8 +243,10 @@ fn a_table_without_rules_is_less_sure_than_a_ruled_one() {
 #[tokio::test]
 async fn the_tables_of_the_korean_sample_come_out_of_its_pages() {
     let file = crate::file(&crate::samples::sample("budget-2026.pdf"));
-    let found =
-        crate::reader().tables(file, crate::named("budget-2026.pdf"), &Default::default()).await.unwrap();
+    let found = crate::reader()
+        .tables(file, crate::named("budget-2026.pdf"), &[], &Default::default())
+        .await
+        .unwrap();
     assert_eq!(found.warnings, []);
     let first = &found.tables[0];
     assert_eq!((first.page, first.rows, first.columns, first.header_rows), (Some(1), 9, 5, 2));

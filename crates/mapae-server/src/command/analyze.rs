@@ -17,6 +17,7 @@ use mapae::job::retry::Failure;
 use mapae::store::contract::{Example, SET_EXAMPLES_MAX, Scope, TeachError};
 use mapae_document::document::Document;
 use mapae_document::output::chatbot::Form;
+use mapae_document::output::workbook::{WorkbookError, workbook};
 use serde_json::{Value, json};
 
 use super::jobs::pages;
@@ -46,7 +47,7 @@ const COLUMNS: &[Column] = &[
 
 #[derive(Args)]
 pub(crate) struct Analyze {
-    /// Documents: PDF, HWP, HWPX, DOCX, PPTX, spreadsheets, HTML, Markdown, text
+    /// Documents: PDF, HWP, HWPX, DOCX, PPTX, spreadsheets, HTML, Markdown, text, pictures
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The folder for results, one folder a file [default: results, or none with --json]
@@ -64,12 +65,21 @@ pub(crate) struct Analyze {
     /// Write the intents for chatbot builders, too: csv, rasa, dialogflow
     #[arg(long, value_name = "FORM,…", value_delimiter = ',', value_parser = form)]
     export: Vec<Form>,
+    /// Write all tables of a file as one workbook, tables.xlsx, too
+    #[arg(long, value_name = "FORM")]
+    tables: Option<TablesForm>,
     /// How many files are worked on at the same time [default: one a processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Where to keep database and files [default: a temporary folder]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+}
+
+/// In what one file all tables are written.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum TablesForm {
+    Xlsx,
 }
 
 fn form(text: &str) -> Result<Form, String> {
@@ -266,8 +276,10 @@ impl Analyze {
                 let row = summary(entry, &document);
                 if let Some(out) = self.out() {
                     let (folder, forms) = (out.join(&entry.folder), self.export.clone());
+                    let as_workbook = self.tables == Some(TablesForm::Xlsx);
                     let written = tokio::task::spawn_blocking(move || {
                         mapae_document::output::write(&document, &folder)?;
+                        write_workbook(as_workbook.then_some(&*document), &folder)?;
                         let intents = document.intents.as_deref().unwrap_or_default();
                         forms.into_iter().filter(|form| *form != Form::Json).try_for_each(|form| {
                             let bytes = form.write(intents, document.language.as_deref());
@@ -296,6 +308,23 @@ impl Analyze {
                     say(&format!("{}: {message} ({code})", entry.path.display()));
                 }
                 Ok(json!({ "file": entry.folder, "failure": code }))
+            }
+        }
+    }
+}
+
+/// Of an earlier run none is left where there are no tables now.
+fn write_workbook(document: Option<&Document>, folder: &Path) -> std::io::Result<()> {
+    let path = folder.join("tables.xlsx");
+    match document.map(workbook) {
+        None => Ok(()),
+        Some(Ok(bytes)) => std::fs::write(path, bytes),
+        Some(Err(WorkbookError::Write(error))) => Err(std::io::Error::other(error)),
+        Some(Err(none)) => {
+            say(&format!("{}: no tables.xlsx: {none}", folder.display()));
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
             }
         }
     }

@@ -9,6 +9,8 @@ use mapae::blob::Blobs;
 use mapae::broker::contract::BrokerError;
 use mapae::broker::{self, BrokerPlan};
 use mapae::store::contract::{Configuration, Queue, Store};
+use mapae_document::child::DocumentReader;
+use mapae_document::ocr::Missing;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -53,6 +55,7 @@ async fn check(global: &Global, ask: bool) -> Result<ExitCode, Trouble> {
     findings.push(files(&config, known).await);
     findings.extend(broker(&config).await);
     findings.push(models());
+    findings.push(recognition(&config).await);
     findings.push(sandbox().await);
     for provider in config.providers.iter().filter(|_| ask) {
         if let Provider::Remote(settings) = provider {
@@ -341,6 +344,27 @@ async fn sandbox() -> Value {
             finding(CHECK, "warning", found, documents::PROTECTION_HELP)
         }
         Err(error) => finding(CHECK, "FAILED", error.to_string(), "allow this program to start processes"),
+    }
+}
+
+/// Whether text on pictures can be read.
+async fn recognition(config: &Config) -> Value {
+    const INSTALL: &str = "apt-get install tesseract-ocr tesseract-ocr-kor";
+    let ocr = documents::ocr(config);
+    if ocr.is_off() {
+        return ok("ocr", "switched off by resource.ocr".to_owned());
+    }
+    let lacking = |found: &str| finding("ocr", "warning", found.to_owned(), INSTALL);
+    match DocumentReader::new().recogniser(&ocr.tesseract).await {
+        Err(Missing::Program) => lacking("tesseract is not there: scans and pictures give no text"),
+        Err(Missing::Languages) => {
+            lacking("tesseract has no data of a language: scans and pictures give no text")
+        }
+        Ok(installed) => match installed.languages_missing()[..] {
+            [] => ok("ocr", format!("by {}", installed.program().display())),
+            ["kor", ..] => lacking("tesseract cannot read Korean"),
+            _ => lacking("tesseract cannot read English"),
+        },
     }
 }
 

@@ -225,11 +225,12 @@ fn analyze_writes_results_and_says_by_its_exit_code_how_many_succeeded() {
     workbook(&path.join("other"), "a.csv");
     std::fs::write(path.join("broken.pdf"), "no PDF").unwrap();
 
-    let all = run(path, &["analyze", "a.csv", "other/a.csv", "--out", "out"]);
+    let all = run(path, &["analyze", "a.csv", "other/a.csv", "--out", "out", "--tables", "xlsx"]);
     assert!(all.out.contains("a.csv") && all.out.contains("TABLES"), "{}", all.out);
     assert_eq!(all.code, 0, "{}", all.err);
     let csv = std::fs::read_to_string(path.join("out/a.csv/tables/01.csv")).unwrap();
     assert_eq!(csv, "이름,수량\r\n사과,3\r\n배,-4\r\n");
+    assert!(std::fs::read(path.join("out/a.csv/tables.xlsx")).unwrap().starts_with(b"PK"));
     assert!(path.join("out/a.csv-2/document.json").exists(), "two files of one name have two folders");
 
     let some = run(path, &["analyze", "a.csv", "broken.pdf", "missing.pdf", "--out", "out"]);

@@ -182,6 +182,30 @@ impl Context {
         F: FnOnce() -> Fut + Send,
         Fut: Future<Output = Result<T, Failure>> + Send,
     {
+        self.once(name, || {
+            self.stage_progress(name, 0, 0);
+            work()
+        })
+        .await
+    }
+
+    /// As [`Context::stage`], for a stage that is kept bit by bit: an attempt after a crash goes on with the first part
+    /// that is not done. Progress is the stage's own, and metrics count its parts as one.
+    pub async fn part<T, F, Fut>(&self, stage: &str, number: u32, work: F) -> Result<T, Failure>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        F: FnOnce() -> Fut + Send,
+        Fut: Future<Output = Result<T, Failure>> + Send,
+    {
+        self.once(&format!("{stage}.{number}"), work).await
+    }
+
+    async fn once<T, F, Fut>(&self, name: &str, work: F) -> Result<T, Failure>
+    where
+        T: Serialize + DeserializeOwned + Send,
+        F: FnOnce() -> Fut + Send,
+        Fut: Future<Output = Result<T, Failure>> + Send,
+    {
         let stage = StageName::new(name)
             .map_err(|bad| Failure::terminal("stage-name", format!("A stage is badly named: {bad}.")))?;
         if let Some(earlier) = self.inner.done.iter().find(|checkpoint| checkpoint.stage == name) {
@@ -191,7 +215,6 @@ impl Context {
             }
         }
         self.check()?;
-        self.stage_progress(name, 0, 0);
         let began = Instant::now();
         let made = work().await?;
         let encoded = encode(&made)?;

@@ -106,11 +106,9 @@ impl Journal for JobJournal {
                 }
             }
         }
-        shared.metrics.time(
-            "mapae_stage_seconds",
-            format!("{}/{}", shared.kind, checkpoint.stage),
-            checkpoint.took,
-        );
+        // The parts of a stage are many, and labels have to be few.
+        let stage = checkpoint.stage.split('.').next().unwrap_or_default();
+        shared.metrics.time("mapae_stage_seconds", format!("{}/{stage}", shared.kind), checkpoint.took);
         Ok(())
     }
 
