@@ -7,6 +7,7 @@
 use std::io::{Cursor, Write};
 
 use crate::detect::detect;
+use crate::document::Span;
 use crate::limits::Limits;
 use crate::read::{Input, read, tables};
 use crate::xml::Tree;
@@ -66,7 +67,7 @@ pub const TARGETS: &[Target] = &[
     ("html", |data| document("a.html", data)),
     ("markdown", |data| document("a.md", data)),
     ("pdf", |data| document("a.pdf", data)),
-    ("pdf-tables", |data| drop(tables(input("a.pdf", data), &limits()))),
+    ("pdf-tables", |data| drop(tables(input("a.pdf", data), Vec::new(), &limits()))),
 ];
 
 /// The parser of this name.
@@ -82,7 +83,7 @@ fn document(name: &str, data: &[u8]) {
 }
 
 fn input(name: &str, data: &[u8]) -> Input {
-    Input { data: data.to_vec(), name: name.to_owned(), media_type: None, password: None }
+    Input { data: data.to_vec(), name: name.to_owned(), media_type: None, password: None, pages: Span::ALL }
 }
 
 /// Small, so that what goes over them is met soon; time is for whoever runs this to watch.

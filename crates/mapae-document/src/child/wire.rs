@@ -54,6 +54,7 @@ impl Order {
             Want::Document if self.limits.text_only => "text",
             Want::Document => "document",
             Want::Tables => "tables",
+            Want::Scans { .. } => "scans",
             Want::Seen { .. } => "seen",
             Want::Protection => "protection",
         }

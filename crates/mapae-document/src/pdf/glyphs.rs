@@ -243,8 +243,7 @@ impl<'a> Device<'a> for GlyphDevice<'_> {
     fn draw_path(&mut self, path: &BezPath, props: DrawProps<'a>, mode: &DrawMode) {
         self.spend_path(path);
         self.drawn = true;
-        let seen = self.marks.draw(path, props.transform, &Ink::of(&props, mode));
-        self.spend(seen);
+        self.marks.draw(path, props.transform, &Ink::of(&props, mode));
     }
 
     fn draw_rect(&mut self, rect: &Rect, props: DrawProps<'a>, mode: &DrawMode) {

@@ -32,7 +32,7 @@ async fn analyze(name: &str, bytes: &[u8]) -> Ended {
     let metrics = Arc::new(Metrics::default());
     let mut handlers = Handlers::default();
     let reader = DocumentReader::with_program(env!("CARGO_BIN_EXE_document-probe"));
-    handlers.add(Analyze { reader, limits, metrics: Some(metrics.clone()), understand: None });
+    handlers.add(Analyze { reader, limits, metrics: Some(metrics.clone()), ..Analyze::default() });
     let mut new = job(KIND, serde_json::Value::Null);
     let blob = BlobName::original(new.id.0);
     new.source = Some(Source {

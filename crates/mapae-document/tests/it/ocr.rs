@@ -19,7 +19,7 @@ fn pages(name: &str, numbers: &[usize]) -> Vec<GrayImage> {
 }
 
 fn analyze() -> Analyze {
-    Analyze { reader: reader(), limits: patient(), ocr: Ocr::new(2), understand: None }
+    Analyze { reader: reader(), limits: patient(), ocr: Ocr::new(2), ..Analyze::default() }
 }
 
 async fn read_by(analyze: Analyze, name: &str, file: &[u8]) -> Document {
