@@ -69,11 +69,11 @@ async fn measure(path: &Path) -> Result<(), Failure> {
         }
         let begun = spent()?;
         let read = reader.parse(std::fs::File::open(path)?, named(path), &limits).await?;
-        text = text.min(spent()? - begun);
+        text = text.min(spent_by_all().await? - begun);
         pages = read.pages.map_or(0, |pages| pages.len());
         let begun = spent()?;
         let read = reader.tables(std::fs::File::open(path)?, named(path), &[], &limits).await?;
-        tables = tables.min(spent()? - begun);
+        tables = tables.min(spent_by_all().await? - begun);
         found = read.tables.len();
     }
     let ratio = if theirs < f64::MAX { format!("{:.2}", theirs / text) } else { "unknown".to_owned() };
@@ -100,6 +100,14 @@ fn spent() -> Result<f64, Failure> {
     Ok(ticks.sum::<Result<f64, _>>()? / TICKS)
 }
 
+/// The same, once there are no others: a reader is answered a moment before its child has ended.
+async fn spent_by_all() -> Result<f64, Failure> {
+    while largest_child().is_some() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    spent()
+}
+
 /// The most memory that a child of this process has had.
 struct Peak {
     most: Arc<AtomicU64>,
@@ -113,7 +121,7 @@ impl Peak {
         std::thread::spawn(move || {
             while going.load(Ordering::Relaxed) {
                 seen.fetch_max(largest_child().unwrap_or(0), Ordering::Relaxed);
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(20));
             }
         });
         Self { most, on }
@@ -133,9 +141,10 @@ fn largest_child() -> Option<u64> {
     let statuses =
         processes.filter_map(|process| std::fs::read_to_string(process.path().join("status")).ok());
     let ours = statuses.filter(|status| status.contains(&parent) && !status.starts_with("Name:\tpdftotext"));
-    ours.filter_map(|status| {
+    // One that has ended and is not yet waited for has no memory.
+    let peak = |status: &str| -> Option<u64> {
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         peak.trim().trim_end_matches(" kB").parse().ok()
-    })
-    .max()
+    };
+    ours.map(|status| peak(&status).unwrap_or(0)).max()
 }

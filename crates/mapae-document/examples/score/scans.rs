@@ -31,7 +31,7 @@ pub(super) async fn score(reader: &DocumentReader, limits: &Limits, data: &Path)
     for path in files {
         let name = file_name(&path);
         // Text without an embedded font is not drawn as it was meant.
-        if path.starts_with(&korean) && !(name.starts_with("embed-fpdf2") || name.starts_with("type3")) {
+        if path.starts_with(&korean) && !name.starts_with("embed") {
             continue;
         }
         let request = || Request { name: name.clone(), ..Request::default() };
@@ -80,9 +80,7 @@ pub(super) async fn score(reader: &DocumentReader, limits: &Limits, data: &Path)
 /// What a generated Korean file says.
 fn lines(folder: &Path, stem: &str) -> Result<String, Failure> {
     let truth: HashMap<String, Vec<String>> = serde_json::from_slice(&fs::read(folder.join("truth.json"))?)?;
-    // Where no text can come out of the layer, the picture is that of the others.
-    let lines = truth.get(stem).filter(|lines| !lines.iter().any(|line| line.starts_with("(none")));
-    Ok(lines.or_else(|| truth.get("type3-tounicode")).map(|lines| lines.join("\n")).unwrap_or_default())
+    Ok(truth.get(stem).map(|lines| lines.join("\n")).unwrap_or_default())
 }
 
 /// How many words of `truth` are in `text`, each used once, and how many there are.
