@@ -93,9 +93,9 @@ impl Tell for Sqlite {
     async fn due(&self, receivers: &[String]) -> Result<Vec<String>, StoreError> {
         let query = sqlx::query(concat!(
             "
-            select r.value as name from json_each($1) r
+            select g.value as name from json_each($1) g
              where exists (select 1 from deliveries d
-                            where d.receiver = r.value and d.dead_at is null and d.due_at <= ",
+                            where d.receiver = g.value and d.dead_at is null and d.due_at <= ",
             now!(),
             ")
             ",
