@@ -97,7 +97,7 @@ fn hostile() -> Documents {
         ("bomb.pdf", bomb(&zeros, "/FlateDecode")),
         ("bomb-twice.pdf", bomb(&twice, "[/FlateDecode /FlateDecode]")),
         ("laughs.pdf", make::pdf("", b"/X Do", &(11..21).map(laughs).collect::<Vec<_>>())),
-        ("deep.pdf", make::pdf("", &deep, &[deep.clone()])),
+        ("deep.pdf", make::pdf("", &deep, std::slice::from_ref(&deep))),
         ("states.pdf", make::pdf("", &b"q ".repeat(1_000_000), &[])),
         ("string.xlsx", make::xlsx(&" ".repeat(11 << 20))),
         ("cells.xlsx", make::xlsx(&format!("<sheetData>{cells}</sheetData>"))),
