@@ -425,6 +425,7 @@ async fn no_owners_callbacks_wait_for_anothers_broken_endpoint_or_for_its_many()
     site.accept.accept(called("few", shared())).await.unwrap();
     // Those that never answer are given up after thirty seconds, and a breaker rests for five.
     tokio::time::timeout(Duration::from_secs(2), by_owner.0.few.notified()).await.expect("it is told");
+    assert_eq!(by_owner.0.many.available_permits(), 0, "the other places are for whoever comes");
     site.close().await;
 }
 
