@@ -20,7 +20,7 @@ pub(crate) fn documents() -> Outcome<()> {
     if !step::succeeds(Command::new("pdftotext").arg("-v")) {
         step("Poppler: install", || debian_package(&["poppler-utils"], "true"))?;
     }
-    let mut command = cargo(&["run", "--release", "--locked", "-p", "mapae-document", "--example", "speed"]);
+    let mut command = cargo(&["run", "--release", "--locked", "-p", "mapae-document", "--example", "pages"]);
     step("Bench: documents", || step::run(&mut command, "see the message above"))
 }
 
