@@ -28,7 +28,7 @@ use crate::table::sight::Sight;
 
 pub(crate) use picture::{DPI, PIXELS_MAX, Picture, Pose, dpi_for};
 pub(crate) use scan::scan;
-pub(crate) use tesseract::PAGE_WALL;
+pub(crate) use tesseract::{DATA, PAGE_WALL};
 pub use tesseract::{Installed, Missing, Tesseract};
 
 /// Bytes of a picture: its pixels, and room for what stands before them.

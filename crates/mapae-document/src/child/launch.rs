@@ -5,13 +5,14 @@
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::Resource;
 
 use super::inside::{CANNOT_START, die_with_parent, set};
 use super::sandbox::{Profile, enter};
+use crate::ocr::DATA;
 
 /// Address space, bytes. Recognising a page of 25 million pixels in two languages takes some 400 MB.
 const MEMORY_BYTES: u64 = 2 * 1024 * 1024 * 1024;
@@ -33,7 +34,9 @@ pub(super) fn become_program(program: &OsStr) -> i32 {
     };
     if limited().is_ok() {
         // It is given a picture and says what it read: it needs no folder of its own.
-        enter(Profile::Converter { scratch: Path::new("") });
+        let data = std::env::var_os(DATA).map(PathBuf::from);
+        let own: Vec<&Path> = Path::new(program).parent().into_iter().chain(data.as_deref()).collect();
+        enter(Profile::Converter { own: &own, scratch: Path::new("") });
         let _ = Command::new(program).args(std::env::args_os().skip(4)).exec();
     }
     CANNOT_START

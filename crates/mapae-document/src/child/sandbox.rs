@@ -32,8 +32,8 @@ const SYSTEM_FOLDERS: [&str; 8] =
 pub enum Profile<'p> {
     /// What is open stays open, and there is nothing else.
     Parser,
-    /// For a program of others: what it is made of, and one folder that it may write to.
-    Converter { scratch: &'p Path },
+    /// For a program of others: what it is made of, folders of its own to read, and one that it may write to.
+    Converter { own: &'p [&'p Path], scratch: &'p Path },
 }
 
 /// What of it holds in a process.
@@ -92,9 +92,9 @@ fn restrict(profile: Profile<'_>) -> Result<landlock::RestrictionStatus, Ruleset
         .create()?;
     let rules = match profile {
         Profile::Parser => rules,
-        Profile::Converter { scratch } => {
-            let system = path_beneath_rules(SYSTEM_FOLDERS, AccessFs::from_read(RULES));
-            let rules = rules.add_rules(system)?;
+        Profile::Converter { own, scratch } => {
+            let system = SYSTEM_FOLDERS.iter().map(Path::new).chain(own.iter().copied());
+            let rules = rules.add_rules(path_beneath_rules(system, AccessFs::from_read(RULES)))?;
             let null = path_beneath_rules(["/dev/null"], AccessFs::from_file(RULES));
             let rules = rules.add_rules(null)?;
             // A scratch folder that is not there is one that cannot be written to.

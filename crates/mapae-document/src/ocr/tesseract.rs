@@ -21,7 +21,7 @@ const LIST_WALL: Duration = Duration::from_secs(10);
 /// Bytes of what it says about a page or its languages.
 const OUTPUT_MAX: u64 = 16 * 1024 * 1024;
 /// Where the data of languages is, for installations that need to be told.
-const DATA: &str = "TESSDATA_PREFIX";
+pub(crate) const DATA: &str = "TESSDATA_PREFIX";
 
 /// Where the program is looked for.
 #[derive(Clone, Default)]

@@ -20,8 +20,8 @@ use super::{Cut, PageContent, PdfBackend, cmaps, picture};
 use crate::document::Span;
 use crate::error::DocumentError;
 use crate::limits::Limits;
-use crate::spent::Deadline;
 use crate::ocr::{Picture, Pose};
+use crate::spent::Deadline;
 
 pub(super) struct Hayro(Pdf);
 

@@ -4,7 +4,7 @@ use super::binary::{Server, until};
 use super::understand::body;
 
 /// Of `interface.md`, and those that came since. Those of a broker are there where it can tell them.
-const NAMES: [&str; 36] = [
+const NAMES: [&str; 41] = [
     "mapae_ai_requests_total",
     "mapae_ai_seconds",
     "mapae_batches_ended_total",
@@ -12,7 +12,10 @@ const NAMES: [&str; 36] = [
     "mapae_dead_oldest_seconds",
     "mapae_dead_unassigned",
     "mapae_deliveries_total",
+    "mapae_events_dead",
+    "mapae_events_oldest_seconds",
     "mapae_events_told_total",
+    "mapae_events_waiting",
     "mapae_job_run_seconds",
     "mapae_job_wait_seconds",
     "mapae_jobs",
@@ -25,12 +28,14 @@ const NAMES: [&str; 36] = [
     "mapae_outbox_pending",
     "mapae_published_total",
     "mapae_read_failures_total",
+    "mapae_reader_losses_total",
     "mapae_reaped_total",
     "mapae_rescanned_total",
     "mapae_resource_in_use",
     "mapae_resource_limit",
     "mapae_resource_wait_seconds",
     "mapae_retries_total",
+    "mapae_sandbox",
     "mapae_stage_seconds",
     "mapae_taken_over_total",
     "mapae_worker_ready",

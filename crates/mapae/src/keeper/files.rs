@@ -26,7 +26,8 @@ impl Keeper {
         // Where one pass was not enough the next one follows at once.
         let wait = if self.prune().await? { BREATH } else { PRUNE };
         // A broker that does not answer is told of by whoever needs it.
-        if let Ok(Ok(swept @ 1..)) = tokio::time::timeout(SWEEP_PATIENCE, self.parts.broker.sweep(BATCH)).await
+        if let Ok(Ok(swept @ 1..)) =
+            tokio::time::timeout(SWEEP_PATIENCE, self.parts.broker.sweep(BATCH)).await
         {
             warn!(swept, "the broker had put pointers aside; they are offered again");
         }

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     match args.get(1).map(String::as_str) {
         Some(ARGUMENT) => child_main_after(before),
         Some("converter") => {
-            let protection = sandbox::enter(Profile::Converter { scratch: Path::new(&args[2]) });
+            let protection = sandbox::enter(Profile::Converter { own: &[], scratch: Path::new(&args[2]) });
             assert!(protection.missing().is_empty(), "{protection:?}");
             let error = Command::new(&args[3]).args(&args[4..]).exec();
             eprintln!("{error}");
