@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::document::{Page, Warning};
+use crate::error::DocumentError;
 use crate::table::sight::Sight;
 
 pub(crate) use picture::{DPI, PIXELS_MAX, Picture, Pose, dpi_for};
@@ -33,6 +34,9 @@ pub use tesseract::{Installed, Missing, Tesseract};
 
 /// Bytes of a picture: its pixels, and room for what stands before them.
 pub(crate) const PICTURE_BYTES_MAX: u64 = PIXELS_MAX + 64;
+
+/// Has a picture read: what the recogniser says about it, nothing where it failed.
+pub(crate) type Ask<'a> = dyn FnMut(&[u8]) -> Result<Vec<u8>, DocumentError> + 'a;
 
 /// A page as recognition reads it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

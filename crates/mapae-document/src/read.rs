@@ -10,7 +10,7 @@ use crate::document::{Converted, Document, Format, Page, PageTables, Source, Spa
 use crate::error::DocumentError;
 use crate::flow::Flow;
 use crate::limits::Limits;
-use crate::ocr::{self, Scan};
+use crate::ocr::{self, Ask, Scan};
 use crate::table::Seen;
 use crate::table::document::Collector;
 use crate::table::sight::Sight;
@@ -50,7 +50,7 @@ pub(crate) fn scans(
     input: Input,
     pages: &[u32],
     limits: &Limits,
-    ask: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>, DocumentError>,
+    ask: &mut Ask<'_>,
 ) -> Result<Vec<Scan>, DocumentError> {
     let opened = opened(input.data, &input.name, input.media_type.as_deref(), input.password.as_deref())?;
     let mut scans = Vec::new();

@@ -3,7 +3,7 @@
 use hayro_interpret::kurbo::{Point, Rect, Vec2};
 
 use super::picture::{Picture, Pose};
-use super::{Scan, rules, skew, straight, words};
+use super::{Ask, Scan, rules, skew, straight, words};
 use crate::document::Warning;
 use crate::error::DocumentError;
 use crate::pdf;
@@ -16,7 +16,7 @@ pub(crate) fn scan(
     number: u32,
     mut picture: Picture,
     pose: Pose,
-    ask: &mut dyn FnMut(&[u8]) -> Result<Vec<u8>, DocumentError>,
+    ask: &mut Ask<'_>,
 ) -> Result<Scan, DocumentError> {
     let slope = skew::slope(&picture);
     if slope != 0.0 {

@@ -119,7 +119,7 @@ const RULE: f64 = 0.9;
 /// Fits the box of a word to its ink. Boxes often take in a rule or a bit of the next line, which would put the word
 /// off its own.
 fn fit(word: &mut Word, lie: Lie, picture: &Picture) {
-    let upright = lie.0 % 2 == 0;
+    let upright = lie.0.is_multiple_of(2);
     let (from, size, along, length) = match upright {
         true => (word.top, word.height, word.left, word.width),
         false => (word.left, word.width, word.top, word.height),
@@ -210,7 +210,8 @@ mod tests {
                 let (above, below) = (20.0 * reach.above, 20.0 * reach.below);
                 let (u, v) = (n as f64 * 90.0 - 180.0, f64::from(line) * 40.0 + 40.0 + (below - above) / 2.0);
                 let at = Point::new(500.0, 500.0) + lie.along() * u + lie.down() * v;
-                let (w, h) = if quarters % 2 == 0 { (60.0, above + below) } else { (above + below, 60.0) };
+                let (w, h) =
+                    if quarters.is_multiple_of(2) { (60.0, above + below) } else { (above + below, 60.0) };
                 let (left, top) = (at.x - w / 2.0, at.y - h / 2.0);
                 let text = text.to_owned();
                 words.push(Word {

@@ -22,7 +22,7 @@ enum Of {
     /// A folder of its own, with the database in it.
     Disk(PathBuf),
     /// By this name, made by somebody who is connected like this.
-    Server { options: PgConnectOptions, name: String },
+    Server { options: Box<PgConnectOptions>, name: String },
 }
 
 impl Scratch {
@@ -48,7 +48,7 @@ impl Scratch {
                 let options = PgConnectOptions::from_str(url)?;
                 run(&options, format!("create database {name}")).await?;
                 let url = options.clone().database(&name).to_url_lossy().to_string();
-                Ok(Self { url, of: Of::Server { options, name } })
+                Ok(Self { url, of: Of::Server { options: options.into(), name } })
             }
             _ => Err(StoreError::Address("no store is known for this address".into())),
         }

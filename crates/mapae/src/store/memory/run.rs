@@ -54,9 +54,15 @@ impl Run for Memory {
         let mut tables = self.tables();
         tables.forget_shares();
         let mut ledger = tables.ledger(room);
-        let mut claim =
-            |(job, owner): &(JobId, Owner)| tables.claim(holder, *job, owner, lease, &mut ledger, room);
-        let claims = pointers.iter().map(&mut claim).collect();
+        let mut claims = Vec::with_capacity(pointers.len());
+        for (job, owner) in pointers {
+            let claim = tables.claim(holder, *job, owner, lease, &mut ledger, room);
+            // Its pointer is dropped. Of rows that are looked through nothing is.
+            if claim == Claim::Paused {
+                tables.unring(*job);
+            }
+            claims.push(claim);
+        }
         tables.answer(claims)
     }
 
@@ -202,7 +208,6 @@ impl Tables {
         }
         let overdue = life.deadline.is_some_and(|deadline| deadline <= now);
         if self.paused.contains(&lane) && (life.due_at <= now || overdue) {
-            self.unring(job);
             return Claim::Paused;
         }
         let token = Token::random();

@@ -213,10 +213,10 @@ impl Postgres {
                     };
                     error!(job_id = %lease.job, said = error.said(), "a job's row cannot be read; the job has failed");
                     let verdict = Verdict::Fail { failure: Failure::unreadable() };
-                    match self.settles.ask(Settlement { lease, verdict, output: None }).await {
-                        Ok(Ok(_)) => drop(self.unreadable.fetch_add(1, Ordering::Relaxed)),
-                        // Its lease runs out; the next claim meets it again.
-                        Ok(Err(_)) | Err(_) => {}
+                    let settled = self.settles.ask(Settlement { lease, verdict, output: None }).await;
+                    // Otherwise its lease runs out, and the next claim meets it again.
+                    if matches!(settled, Ok(Ok(_))) {
+                        self.unreadable.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             }

@@ -53,10 +53,7 @@ impl Walk<'_> {
             Err(Refused::NotDue(at)) => vec![Answer::NotDue(at)],
             Err(Refused::Busy(until)) => vec![Answer::Busy(until)],
             Err(other) => panic!("{other}"),
-            Ok(_) if paused => {
-                known.unring();
-                vec![Answer::Paused]
-            }
+            Ok(_) if paused => vec![Answer::Paused],
             Ok(_) => {
                 known.take(&step, now).unwrap();
                 vec![match known.life.state() {
@@ -136,6 +133,11 @@ impl Walk<'_> {
                 Claim::Busy(_) => "claim busy",
             });
             assert!(fits, "pointer {number}: {answer:?} instead of {expected:?}");
+            // Its pointer is dropped, so a keeper is to ring anew.
+            if answer == Claim::Paused {
+                let place = self.known(pointer.0);
+                self.jobs[place].unring();
+            }
             if let Claim::Run(holding) = &answer {
                 let place = self.known(pointer.0);
                 self.assert_holding(place, worker, holding, lease);
