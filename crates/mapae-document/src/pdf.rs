@@ -107,6 +107,8 @@ pub(crate) fn read(
     span: Span,
     limits: &Limits,
 ) -> Result<Pages, DocumentError> {
+    // Of a document that is read in parts the first one says so.
+    let cut_off = span.first <= 1 && is_cut_off(&data);
     let pdf = open(data, password, limits)?;
     let Pages { mut pages, mut warnings, mut scans, .. } = Pages::default();
     let mut text_left = limits.text_bytes;
@@ -122,7 +124,24 @@ pub(crate) fn read(
         pages.push(page);
         true
     });
+    if cut_off {
+        if scans.is_empty() && pages.iter().all(|page| page.text.is_empty()) {
+            return Err(DocumentError::Damaged);
+        }
+        warnings.insert(0, Warning::new("cut-off", None, CUT_OFF));
+    }
     Ok(Pages { pages, warnings, scans, total: pdf.page_count() })
+}
+
+const CUT_OFF: &str = "The file is cut off; what stood behind its present end is missing.";
+
+/// Where the end of a PDF is looked for. What stands behind it is no part of it, and there are files with much of that.
+const END_BYTES: usize = 8 * 1024;
+
+/// Whether the end is missing: it says where everything else is.
+fn is_cut_off(data: &[u8]) -> bool {
+    let end = &data[data.len().saturating_sub(END_BYTES)..];
+    [&b"startxref"[..], b"%%EOF"].iter().all(|word| memchr::memmem::find(end, word).is_none())
 }
 
 /// Draws these pages, one after the other, until `each` fails; `None` is a page that cannot be drawn.

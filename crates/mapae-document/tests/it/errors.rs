@@ -56,6 +56,20 @@ async fn a_damaged_document_is_called_damaged() {
 }
 
 #[tokio::test]
+async fn a_pdf_that_was_cut_off_says_so_and_is_damaged_where_nothing_is_left_of_it() {
+    let whole = make::pdf(make::HELVETICA, b"BT /F1 12 Tf 50 700 Td (kept words) Tj ET", &[]);
+    let at = |word: &[u8]| whole.windows(word.len()).position(|part| part == word).unwrap();
+    let codes = async |bytes: &[u8]| {
+        let document = read("a.pdf", bytes).await.unwrap();
+        assert_eq!(document.text, "kept words");
+        document.warnings.into_iter().map(|warning| warning.code).collect::<Vec<_>>()
+    };
+    assert!(codes(&whole).await.is_empty());
+    assert_eq!(codes(&whole[..at(b"xref")]).await, ["cut-off"]);
+    assert_eq!(code("a.pdf", &whole[..at(b"4 0 obj")]).await, "document-damaged");
+}
+
+#[tokio::test]
 async fn an_empty_file_is_called_empty() {
     for name in ["a.pdf", "a.xlsx", "a.csv", "a.hwp", ""] {
         assert_eq!(code(name, b"").await, "document-empty", "{name}");
