@@ -20,6 +20,7 @@
 pub(crate) mod converter;
 mod inside;
 mod launch;
+mod restrain;
 pub mod sandbox;
 mod spawn;
 mod wire;
@@ -331,7 +332,7 @@ async fn says_out_of_memory(mut errors: impl AsyncRead + Unpin) -> bool {
 
 fn cause_of_death(status: ExitStatus, out_of_memory: bool) -> DocumentError {
     let signal = status.signal().and_then(Signal::from_named_raw);
-    if status.code() == Some(inside::CANNOT_START) {
+    if status.code() == Some(restrain::CANNOT_START) {
         DocumentError::Unavailable
     } else if out_of_memory || signal == Some(Signal::KILL) {
         // Nobody but the kernel kills a child that is waited for, and it does so where there is no memory left.
@@ -362,7 +363,7 @@ mod tests {
             assert_eq!(cause_of_death(killed_by(signal), false), DocumentError::Crashed);
         }
         assert_eq!(cause_of_death(ExitStatus::from_raw(0), false), DocumentError::Crashed);
-        let cannot_start = ExitStatus::from_raw(inside::CANNOT_START << 8);
+        let cannot_start = ExitStatus::from_raw(restrain::CANNOT_START << 8);
         assert_eq!(cause_of_death(cannot_start, false), DocumentError::Unavailable);
     }
 }

@@ -21,7 +21,6 @@ use crate::document::{Page, PageTables, Span, Warning};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 use crate::ocr::{Picture, Pose};
-use crate::read::TEXT_LIMIT;
 use crate::table::{self, sight::Sight};
 use glyphs::PageGlyphs;
 use marks::Marks;
@@ -132,6 +131,10 @@ pub(crate) fn read(
     }
     Ok(Pages { pages, warnings, scans, total: pdf.page_count() })
 }
+
+/// What is said where a document holds more text than it may.
+pub(crate) const TEXT_LIMIT: &str =
+    "The document holds more text than allowed; this page and those after it are left out.";
 
 const CUT_OFF: &str = "The file is cut off; what stood behind its present end is missing.";
 

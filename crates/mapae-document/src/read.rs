@@ -16,11 +16,6 @@ use crate::table::document::Collector;
 use crate::table::sight::Sight;
 use crate::{bombs, decrypt, docx, html, hwp, hwpx, image, markdown, pdf, pptx, sheet};
 
-/// What is said where a document holds more than it may.
-pub(crate) const TEXT_LIMIT: &str =
-    "The document holds more text than allowed; this page and those after it are left out.";
-pub(crate) const CELLS_LIMIT: &str = "The document has more cells than allowed; later tables are left out.";
-
 /// What is read, and what helps to read it.
 pub(crate) struct Input {
     pub(crate) data: Vec<u8>,

@@ -250,6 +250,12 @@ async fn disk(site: &Site) -> Outcome<()> {
     if !full.await {
         return Err(Trouble::NotHit("the disk was never full".into()));
     }
+    // Not one of those that are to be accepted later.
+    let more = Ask::new("never").with_bytes(1_500_000);
+    let said = site.client.answer(&address, &more).await.map(|answer| answer.status);
+    if said != Some(507) {
+        return Err(Trouble::broken(format!("an upload to a full disk is answered {said:?}, not 507")));
+    }
     // The rows, too: on SQLite their file is as full.
     for number in 0..30 {
         let mut ask = Ask::new(format!("row-{number}"));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::http::call;
+use crate::http::{Answer, call};
 use crate::trouble::{Outcome, Trouble};
 use crate::wait::{PATIENCE, until};
 
@@ -96,13 +96,25 @@ impl Client {
 
     /// Asks once. `None`: it is not known what became of it.
     pub(crate) async fn ask(&self, door: &str, ask: &Ask) -> Option<String> {
+        let answer = self.answer(door, ask).await?;
+        if !matches!(answer.status, 200 | 202) {
+            return None;
+        }
+        let body: Value = serde_json::from_str(&answer.body).ok()?;
+        let id = body["id"].as_str()?.to_owned();
+        self.lock().push(Told::Accepted { key: ask.key.clone(), id: id.clone() });
+        Some(id)
+    }
+
+    /// The answer to asking once, whatever it says; nothing of it is written down.
+    pub(crate) async fn answer(&self, door: &str, ask: &Ask) -> Option<Answer> {
         let authorization = format!("Bearer {KEY}");
         let mut headers = vec![
             ("authorization", authorization.as_str()),
             ("idempotency-key", ask.key.as_str()),
             ("content-type", "application/json"),
         ];
-        let answer = match &ask.file {
+        let answered = match &ask.file {
             Some(bytes) => {
                 headers[2].1 = "application/octet-stream";
                 let path = match &ask.document {
@@ -116,11 +128,7 @@ impl Client {
                 call(door, "POST", "/v1/jobs", &headers, body.to_string().as_bytes(), REQUEST).await
             }
         };
-        let answer = answer.ok().filter(|answer| matches!(answer.status, 200 | 202))?;
-        let body: Value = serde_json::from_str(&answer.body).ok()?;
-        let id = body["id"].as_str()?.to_owned();
-        self.lock().push(Told::Accepted { key: ask.key.clone(), id: id.clone() });
-        Some(id)
+        answered.ok()
     }
 
     /// Asks until it is answered.

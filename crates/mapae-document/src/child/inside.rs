@@ -6,21 +6,17 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use rustix::process::{
-    Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
-};
-
+use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::Serialize;
 
 use super::launch;
+use super::restrain::{CANNOT_START, allowed, die_with_parent, set};
 use super::sandbox::{Profile, Protection, forbid_calls, wall_off};
 use super::wire::{self, Answer, Want};
 use crate::error::{DocumentError, Excess};
 use crate::limits::Limits;
 use crate::read::{self, Input};
 
-/// Exit code of a child that could not begin: not the document's fault.
-pub(super) const CANNOT_START: i32 = 71;
 /// Parsers recurse; this is room for far more levels than any honest document has.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 /// How much readier than its parent the kernel is to end a child, of 1,000.
@@ -117,14 +113,6 @@ struct Opened {
     size: u64,
 }
 
-/// The kernel kills this process when its parent ends, or it ends here if that has already happened.
-pub(super) fn die_with_parent() -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let parent = std::env::args().nth(2).and_then(|id| id.parse::<i32>().ok());
-    let still_there = parent.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == parent;
-    if still_there { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
-}
-
 /// Where memory runs out for a machine or a container, this process is ended rather than the one that many jobs need.
 fn go_first() {
     // Older limits of the process may be higher already, and lowering them is not allowed.
@@ -144,16 +132,6 @@ fn limit_self(limits: &Limits) -> io::Result<()> {
 
 fn forbid_processes() -> io::Result<()> {
     set(Resource::Nproc, 0)
-}
-
-/// A limit can be lowered, never raised.
-fn allowed(resource: Resource, most: u64) -> u64 {
-    getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most))
-}
-
-pub(super) fn set(resource: Resource, most: u64) -> io::Result<()> {
-    let most = allowed(resource, most);
-    Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 
 fn contents(document: Opened, limits: &Limits) -> Result<Vec<u8>, DocumentError> {

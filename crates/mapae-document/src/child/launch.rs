@@ -10,7 +10,7 @@ use std::process::Command;
 
 use rustix::process::Resource;
 
-use super::inside::{CANNOT_START, die_with_parent, set};
+use super::restrain::{CANNOT_START, die_with_parent, set};
 use super::sandbox::{Profile, enter};
 use crate::ocr::DATA;
 

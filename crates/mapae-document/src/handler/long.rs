@@ -7,7 +7,9 @@ use mapae::job::retry::Failure;
 use super::Analyze;
 use crate::document::{Converted, PageTables, Span, Warning};
 use crate::error::Language;
+use crate::pdf::TEXT_LIMIT;
 use crate::read;
+use crate::table::document::CELLS_LIMIT;
 use crate::table::sight::Sight;
 
 /// Pages of a part. A child that opens the file again costs about as much as one page of it.
@@ -55,7 +57,7 @@ impl Analyze {
         });
         let fits = fits.count();
         if let Some(page) = pages.get(fits).filter(|_| fits < pages.len()) {
-            whole.document.warnings.push(Warning::new("text-limit", Some(page.number), read::TEXT_LIMIT));
+            whole.document.warnings.push(Warning::new("text-limit", Some(page.number), TEXT_LIMIT));
             pages.truncate(fits);
         }
         whole.document.text = read::joined(pages);
@@ -83,7 +85,7 @@ impl Analyze {
             whole.warnings.extend(part.warnings);
             for mut table in part.tables {
                 let Some(rest) = left.checked_sub(table.cells.len() as u64) else {
-                    whole.warnings.push(Warning::new("tables-limit", table.page, read::CELLS_LIMIT));
+                    whole.warnings.push(Warning::new("tables-limit", table.page, CELLS_LIMIT));
                     return Ok(whole);
                 };
                 left = rest;

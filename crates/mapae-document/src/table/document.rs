@@ -5,7 +5,9 @@ use super::tuning::Tuning;
 use super::{Found, WORDS_MAX, extract, link};
 use crate::document::{Cell, PageTables, Table, Warning};
 use crate::limits::Limits;
-use crate::read::CELLS_LIMIT;
+
+/// What is said where it holds more cells than it may.
+pub(crate) const CELLS_LIMIT: &str = "The document has more cells than allowed; later tables are left out.";
 
 /// Collects the tables of a document within its limits.
 pub(crate) struct Collector {

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::Api;
 use super::auth::{Caller, JobsWork};
 use super::extract::{parse, read_body};
-use super::leases::refused;
+use super::leases::report::refused;
 use super::problem::{self, Problem};
 use crate::config::{Handler, Hook};
 use crate::probe::end;

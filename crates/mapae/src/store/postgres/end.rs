@@ -30,6 +30,13 @@ macro_rules! written {
     };
 }
 
+/// Jobs that are to end, each by itself: in no order, for there may be more than one pass tries.
+macro_rules! alone {
+    ($due:expr) => {
+        concat!("select id from mapae.jobs where ", $due, written!(true), " order by random() limit $1")
+    };
+}
+
 /// T7, of these jobs in this order.
 macro_rules! reap {
     ($of:expr, $order:expr) => {
@@ -136,21 +143,21 @@ impl Postgres {
     pub(super) async fn reap_all(&self, max: usize) -> Result<Vec<Reaped>, StoreError> {
         let gone = self.gone().await?;
         let mut on = within(self.pool.acquire()).await?;
-        let all = self.reap_by(&mut on, reap!("", "leased_until"), &gone, max).await;
+        let all = self.reap_by(&mut on, reap!("", "leased_until"), None, &gone, max).await;
         let Err(error) = all else { return all };
         if !self.may_be_a_record(&error) {
             return Err(error);
         }
-        let mut reaped = self.reap_by(&mut on, reap!(written!(false), "leased_until"), &gone, max).await?;
-        for _ in 0..max.min(ALONE_MAX) {
-            match self.reap_by(&mut on, reap!(written!(true), "random()"), &gone, 1).await {
-                Ok(one) if one.is_empty() => break,
+        let mut reaped =
+            self.reap_by(&mut on, reap!(written!(false), "leased_until"), None, &gone, max).await?;
+        let due = alone!("state = 'running' and (leased_until <= now() or incarnation = any($2))");
+        let ids = sqlx::query(due).bind(most(max)).bind(&gone).rows(&mut *on).await?;
+        for row in ids {
+            let id = row.try_get("id")?;
+            match self.reap_by(&mut on, reap!(" and jobs.id = $9", "leased_until"), Some(id), &gone, 1).await
+            {
                 Ok(one) => reaped.extend(one),
-                Err(error) => warn!(
-                    code = error.code(),
-                    said = error.said(),
-                    "a job cannot end: its record cannot be written"
-                ),
+                Err(error) => told_of(id, &error),
             }
         }
         Ok(reaped)
@@ -159,21 +166,18 @@ impl Postgres {
     /// Pending jobs whose deadline passed have failed.
     pub(super) async fn expire_all(&self, max: usize) -> Result<usize, StoreError> {
         let mut on = within(self.pool.acquire()).await?;
-        let all = self.expire_by(&mut on, expire!("", "deadline"), max).await;
+        let all = self.expire_by(&mut on, expire!("", "deadline"), None, max).await;
         let Err(error) = all else { return all };
         if !self.may_be_a_record(&error) {
             return Err(error);
         }
-        let mut expired = self.expire_by(&mut on, expire!(written!(false), "deadline"), max).await?;
-        for _ in 0..max.min(ALONE_MAX) {
-            match self.expire_by(&mut on, expire!(written!(true), "random()"), 1).await {
-                Ok(0) => break,
+        let mut expired = self.expire_by(&mut on, expire!(written!(false), "deadline"), None, max).await?;
+        let due = alone!("state = 'pending' and deadline <= now()");
+        for row in sqlx::query(due).bind(most(max)).rows(&mut *on).await? {
+            let id = row.try_get("id")?;
+            match self.expire_by(&mut on, expire!(" and jobs.id = $4", "deadline"), Some(id), 1).await {
                 Ok(one) => expired += one,
-                Err(error) => warn!(
-                    code = error.code(),
-                    said = error.said(),
-                    "a job cannot end: its record cannot be written"
-                ),
+                Err(error) => told_of(id, &error),
             }
         }
         Ok(expired)
@@ -221,10 +225,11 @@ impl Postgres {
         &self,
         on: &mut PgConnection,
         statement: &'static str,
+        alone: Option<Uuid>,
         gone: &[Uuid],
         max: usize,
     ) -> Result<Vec<Reaped>, StoreError> {
-        let rows = sqlx::query(statement)
+        let query = sqlx::query(statement)
             .bind(i64::try_from(max).unwrap_or(i64::MAX))
             .bind(self.outbox)
             .bind(serde_json::json!(Failure::cancelled()))
@@ -232,9 +237,12 @@ impl Postgres {
             .bind(serde_json::json!(Failure::overdue()))
             .bind(gone)
             .bind(Holder::service().name)
-            .bind(serde_json::json!(Failure::unanswered()))
-            .rows(on)
-            .await?;
+            .bind(serde_json::json!(Failure::unanswered()));
+        let query = match alone {
+            Some(id) => query.bind(id),
+            None => query,
+        };
+        let rows = query.rows(on).await?;
         rows.iter()
             .map(|row| {
                 let kind = Kind::new(row.try_get::<String, _>("kind")?).map_err(unreadable)?;
@@ -247,14 +255,27 @@ impl Postgres {
         &self,
         on: &mut PgConnection,
         statement: &'static str,
+        alone: Option<Uuid>,
         max: usize,
     ) -> Result<usize, StoreError> {
-        let rows = sqlx::query(statement)
+        let query = sqlx::query(statement)
             .bind(i64::try_from(max).unwrap_or(i64::MAX))
             .bind(self.outbox)
-            .bind(serde_json::json!(Failure::overdue()))
-            .rows(on)
-            .await?;
-        Ok(rows.len())
+            .bind(serde_json::json!(Failure::overdue()));
+        let query = match alone {
+            Some(id) => query.bind(id),
+            None => query,
+        };
+        Ok(query.rows(on).await?.len())
     }
+}
+
+/// How many of them one pass tries.
+fn most(max: usize) -> i64 {
+    i64::try_from(max.min(ALONE_MAX)).unwrap_or(i64::MAX)
+}
+
+fn told_of(id: Uuid, error: &StoreError) {
+    let (code, said) = (error.code(), error.said());
+    warn!(job_id = %JobId(id), code, said, "a job cannot end: its record cannot be written");
 }
