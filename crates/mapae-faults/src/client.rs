@@ -143,6 +143,15 @@ impl Client {
         Err(Trouble::broken(format!("{} is not accepted in time at {door}", ask.key)))
     }
 
+    /// What the job gave, where it gave anything.
+    pub(crate) async fn result(&self, door: &str, id: &str) -> Option<String> {
+        let authorization = format!("Bearer {KEY}");
+        let headers = [("authorization", authorization.as_str())];
+        let answer =
+            call(door, "GET", &format!("/v1/jobs/{id}/result"), &headers, &[], REQUEST).await.ok()?;
+        (answer.status == 200).then_some(answer.body)
+    }
+
     /// The status of the answer to a request without a body.
     pub(crate) async fn status(&self, door: &str, method: &str, path: &str) -> Option<u16> {
         let authorization = format!("Bearer {KEY}");
