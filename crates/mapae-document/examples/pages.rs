@@ -1,9 +1,9 @@
-//! What reading a long PDF costs, beside `pdftotext` (poppler-utils) on the same file in the same run: `speed [FILE…]`.
+//! What reading a long PDF costs, beside `pdftotext` (poppler-utils) on the same file in the same run: `pages [FILE…]`.
 //!
 //! Without files it makes reports of its own, of 100 and of 1,000 pages of prose and tables. Times are processor
 //! seconds of the child, the best of a few runs, so that what else the machine does counts little.
 
-#[path = "speed/report.rs"]
+#[path = "pages/report.rs"]
 mod report;
 
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ async fn main() -> std::process::ExitCode {
     }
     let done = async {
         let mut files: Vec<PathBuf> = args[1..].iter().map(PathBuf::from).collect();
-        let folder = std::env::temp_dir().join(format!("mapae-speed-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("mapae-pages-{}", std::process::id()));
         if files.is_empty() {
             std::fs::create_dir_all(&folder)?;
             for pages in [100, 1_000] {

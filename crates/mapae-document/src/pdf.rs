@@ -109,27 +109,28 @@ pub(crate) fn read(
     // Of a document that is read in parts the first one says so.
     let cut_off = span.first <= 1 && is_cut_off(&data);
     let pdf = open(data, password, limits)?;
-    let Pages { mut pages, mut warnings, mut scans, .. } = Pages::default();
+    let mut read = Pages { total: pdf.page_count(), ..Pages::default() };
     let mut text_left = limits.text_bytes;
     pdf.pages(span, limits, &mut |content| {
-        warnings.extend(doubts(&content));
-        scans.extend(content.is_scan().then_some(content.number));
+        read.warnings.extend(doubts(&content));
+        read.scans.extend(content.is_scan().then_some(content.number));
         let page = page(content);
         let Some(left) = text_left.checked_sub(page.text.len() as u64) else {
-            warnings.push(Warning::new("text-limit", Some(page.number), TEXT_LIMIT));
+            read.warnings.push(Warning::new("text-limit", Some(page.number), TEXT_LIMIT));
             return false;
         };
         text_left = left;
-        pages.push(page);
+        read.pages.push(page);
         true
     });
     if cut_off {
-        if scans.is_empty() && pages.iter().all(|page| page.text.is_empty()) {
+        let all = read.total <= span.count;
+        if all && read.scans.is_empty() && read.pages.iter().all(|page| page.text.is_empty()) {
             return Err(DocumentError::Damaged);
         }
-        warnings.insert(0, Warning::new("cut-off", None, CUT_OFF));
+        read.warnings.insert(0, Warning::new("cut-off", None, CUT_OFF));
     }
-    Ok(Pages { pages, warnings, scans, total: pdf.page_count() })
+    Ok(read)
 }
 
 /// What is said where a document holds more text than it may.

@@ -286,7 +286,13 @@ pub(super) async fn receivers(
     State(api): State<Api>,
     caller: Caller<Admin>,
 ) -> Result<axum::Json<ReceiverList>, Problem> {
-    let queues = caller.runtime.store.queues(None, COUNTED_MAX).await?;
+    // Those that are configured, however many lines of callbacks there are.
+    let names: Vec<String> =
+        api.config.events.receivers.iter().map(|receiver| receiver.to.name.clone()).collect();
+    let store = &caller.runtime.store;
+    let mut queues = store.queues(Some(&names), COUNTED_MAX).await?;
+    let others = store.queues(None, COUNTED_MAX).await?;
+    queues.extend(others.into_iter().filter(|queue| !names.contains(&queue.receiver)));
     let known = |name: &str| {
         configured(&api, name).is_some() || (name.contains('/') && api.config.events.callbacks.is_some())
     };

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use futures_util::StreamExt;
 use mapae::handler::{Context, Handlers};
-use mapae::job::State;
 use mapae::job::name::{Kind, Owner};
 use mapae::job::record::NewJob;
 use mapae::store::Scratch;
@@ -39,7 +38,7 @@ const REST: Duration = Duration::from_millis(10);
 /// How often what has ended is counted.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The longest that nothing ends.
+/// The longest that nothing begins or ends.
 const STUCK: Duration = Duration::from_secs(60);
 
 const COLUMNS: &[(&str, &str)] =
@@ -60,8 +59,10 @@ impl Bench {
     /// read nor changed.
     pub(crate) async fn run(self, global: &Global) -> Result<ExitCode, Trouble> {
         let configured = global.configuration(&[])?;
+        // From here on an interrupt ends in order: nobody else removes what is made next.
+        let stop = signals::stop_token()?;
         let scratch = Scratch::beside(configured.database.reveal()).await.map_err(no_scratch)?;
-        let measured = self.on(global, &scratch).await;
+        let measured = self.on(global, &scratch, stop).await;
         let removed = scratch.remove().await;
         let Some(found) = measured? else { return Ok(ExitCode::from(130)) };
         removed?;
@@ -74,13 +75,17 @@ impl Bench {
     }
 
     /// `None` where it was interrupted.
-    async fn on(&self, global: &Global, scratch: &Scratch) -> Result<Option<Vec<Figure>>, Trouble> {
+    async fn on(
+        &self,
+        global: &Global,
+        scratch: &Scratch,
+        stop: CancellationToken,
+    ) -> Result<Option<Vec<Figure>>, Trouble> {
         let folder = tempfile::tempdir()?;
         let mut config = global.configuration(&flags(scratch, folder.path()))?;
         config.schedules.clear();
         (config.events.receivers, config.events.callbacks) = (Vec::new(), None);
         log::start(&crate::config::Log { level: crate::config::Level::Error, ..config.log });
-        let stop = signals::stop_token()?;
         let runtime = Runtime::open(&config, Migrate::Always).await?;
         let keeper = runtime.start_keeper(&config).map_err(crate::runtime::WorkerError::from)?;
         let site = Site {
@@ -153,7 +158,7 @@ impl Site {
         let waiting = SINGLES + jobs;
         let began = Instant::now();
         let worker = self.worker(config, slots).await?;
-        self.ended(waiting, |ended| line.show(&format!("working off: {ended} of {waiting}"))).await?;
+        self.ended(waiting, |begun| line.show(&format!("working off: {begun} of {waiting}"))).await?;
         let took = began.elapsed();
         line.show("starting jobs on an idle worker");
         let starts = self.starts(waiting).await;
@@ -213,24 +218,27 @@ impl Site {
         Ok(started.map_err(crate::runtime::WorkerError::from)?)
     }
 
-    /// Until so many jobs have succeeded.
-    async fn ended(&self, jobs: usize, mut told: impl FnMut(u64)) -> Result<(), Trouble> {
-        let (mut last, mut moved) = (0, Instant::now());
+    /// Until so many jobs have begun and none is left. Not by how many have succeeded: those are counted up to a bound.
+    async fn ended(&self, jobs: usize, mut told: impl FnMut(usize)) -> Result<(), Trouble> {
+        let mut begun = self.begun.subscribe();
         loop {
-            let stats = self.runtime.store.stats().await?;
-            let of = |(state, count): &(State, u64)| (*state == State::Succeeded).then_some(*count);
-            let ended = stats.states.iter().find_map(of).unwrap_or_default();
-            if ended >= jobs as u64 {
-                return Ok(());
+            let count = begun.borrow_and_update().0;
+            told(count);
+            if count >= jobs {
+                break;
             }
-            if ended > last {
-                (last, moved) = (ended, Instant::now());
-                told(ended);
-            } else if moved.elapsed() > STUCK {
-                return Err(stuck("No job has ended for a minute."));
+            let changed = tokio::time::timeout(STUCK, begun.changed());
+            changed.await.map_err(|_| stuck("No job has begun for a minute.")).map(drop)?;
+        }
+        let until = Instant::now() + STUCK;
+        while Instant::now() < until {
+            let stats = self.runtime.store.stats().await?;
+            if stats.states.iter().all(|(state, count)| state.is_terminal() || *count == 0) {
+                return Ok(());
             }
             tokio::time::sleep(LOOK).await;
         }
+        Err(stuck("Jobs do not end."))
     }
 
     /// From the answer of an accept to the start of its handler.

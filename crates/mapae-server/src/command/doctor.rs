@@ -8,7 +8,7 @@ use clap::Args;
 use mapae::blob::Blobs;
 use mapae::broker::contract::BrokerError;
 use mapae::broker::{self, BrokerPlan};
-use mapae::store::contract::{Configuration, Queue, Store};
+use mapae::store::contract::{Configuration, Queue, Store, StoreError};
 use mapae_document::child::DocumentReader;
 use mapae_document::ocr::Missing;
 use serde_json::{Value, json};
@@ -240,11 +240,21 @@ async fn database_findings(config: &Config, store: &dyn Store) -> Vec<Value> {
         Ok(known) => findings.extend(configurations(&known)),
         Err(error) => findings.push(failed("configurations", error.into())),
     }
-    findings.push(match store.queues(None, RECEIVERS_MAX).await {
+    findings.push(match queues(config, store).await {
         Ok(queues) => told(config, &queues),
         Err(error) => failed("events", error.into()),
     });
     findings
+}
+
+/// What stands before receivers: before each that is configured, however many lines of callbacks there are.
+async fn queues(config: &Config, store: &dyn Store) -> Result<Vec<Queue>, StoreError> {
+    let names: Vec<String> =
+        config.events.receivers.iter().map(|receiver| receiver.to.name.clone()).collect();
+    let mut queues = store.queues(Some(&names), RECEIVERS_MAX).await?;
+    let others = store.queues(None, RECEIVERS_MAX).await?;
+    queues.extend(others.into_iter().filter(|queue| !names.contains(&queue.receiver)));
+    Ok(queues)
 }
 
 /// Which kinds the database goes by, where processes say so.

@@ -40,7 +40,7 @@ impl Keeper {
             due
         };
         if due {
-            self.sweep(ORPHAN_AGE).await?;
+            self.sweep().await?;
         }
         Ok(wait)
     }
@@ -80,8 +80,8 @@ impl Keeper {
     }
 
     /// Files that no row refers to: of attempts that were lost, and of uploads that were never accepted.
-    async fn sweep(&self, age: Duration) -> Result<(), StoreError> {
-        let Some(before) = SystemTime::now().checked_sub(age) else { return Ok(()) };
+    async fn sweep(&self) -> Result<(), StoreError> {
+        let Some(before) = SystemTime::now().checked_sub(ORPHAN_AGE) else { return Ok(()) };
         if let Err(error) = self.parts.blobs.verify().await {
             warn!(code = error.code(), "files of nobody are not looked for in this file store");
             return Ok(());
@@ -162,7 +162,7 @@ mod tests {
             file.set_modified(past).unwrap();
         }
 
-        keeper.sweep(ORPHAN_AGE).await.unwrap();
+        keeper.sweep().await.unwrap();
 
         let there = [&orphans[0], &orphans[1], &orphans[2], &of_a_job]
             .map(|name| folder.path().join(name.as_str()).exists());

@@ -131,6 +131,7 @@ pub(super) struct Teller {
     running: TaskTracker,
     began: Instant,
     bounded_at: Mutex<Instant>,
+    renamed_at: Mutex<Option<Instant>>,
     turns: Mutex<Turns>,
     stop: CancellationToken,
 }
@@ -188,6 +189,7 @@ impl Teller {
             running,
             began,
             bounded_at: Mutex::new(began),
+            renamed_at: Mutex::default(),
             turns: Mutex::default(),
             stop,
         }
@@ -201,12 +203,14 @@ impl Teller {
 
     /// Answers when to look again.
     pub(super) async fn pass(&self) -> Result<Duration, StoreError> {
-        let more = self.bound().await?;
+        // One that fails keeps nobody from being told.
+        let bound = self.bound().await;
         if self.receivers.is_empty() && self.plan.callbacks.is_none() {
-            return Ok(if more { BREATH } else { ROUND });
+            return Ok(if bound? { BREATH } else { ROUND });
         }
-        for (from, to) in &self.plan.renamed {
-            self.parts.store.rename(from, to, BATCH).await?;
+        // Before anything is put behind it under the new name.
+        if self.rename().await? {
+            return Ok(BREATH);
         }
         let spread = self.parts.store.spread(&self.receivers, BATCH).await?;
         let names: Vec<String> = self.receivers.iter().map(|receiver| receiver.name.clone()).collect();
@@ -218,13 +222,31 @@ impl Teller {
         if self.plan.callbacks.is_some() {
             self.call().await?;
         }
-        Ok(if spread >= BATCH || more { BREATH } else { ROUND })
+        Ok(if bound? || spread >= BATCH { BREATH } else { ROUND })
+    }
+
+    /// At first, and now and then, for a process of before may still run: what stands before a former name of a
+    /// receiver. Whether there is more of it.
+    async fn rename(&self) -> Result<bool, StoreError> {
+        let now = Instant::now();
+        if lock(&self.renamed_at).is_some_and(|at| now.duration_since(at) < BOUND) {
+            return Ok(false);
+        }
+        for (from, to) in &self.plan.renamed {
+            if self.parts.store.rename(from, to, BATCH).await? >= BATCH {
+                return Ok(true);
+            }
+        }
+        *lock(&self.renamed_at) = Some(now);
+        Ok(false)
     }
 
     /// Now and then: what has stood too long, or is too much, is given up. Whether there is more of it.
     async fn bound(&self) -> Result<bool, StoreError> {
         let now = Instant::now();
-        if now.duration_since(*lock(&self.bounded_at)) < BOUND {
+        let before = std::mem::replace(&mut *lock(&self.bounded_at), now);
+        if now.duration_since(before) < BOUND {
+            *lock(&self.bounded_at) = before;
             return Ok(false);
         }
         let mut given_up = 0;
@@ -249,8 +271,8 @@ impl Teller {
         if given_up > 0 {
             warn!(given_up, "events that nobody took were given up; `mapae events dead` lists them");
         }
-        if !more {
-            *lock(&self.bounded_at) = now;
+        if more {
+            *lock(&self.bounded_at) = before;
         }
         Ok(more)
     }
@@ -380,7 +402,7 @@ impl Line {
         }
         if let Some(rest) = self.breaker.heard(taken.is_ok(), now()) {
             // A callback's host is its owner's, and is not logged.
-            let receiver = if self.name.contains('/') { "callback" } else { self.name.as_str() };
+            let receiver = if self.turn.is_some() { "callback" } else { self.name.as_str() };
             warn!(receiver, seconds = rest.as_secs(), "a receiver of events takes none and is left alone");
         }
         let jitter = f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX);

@@ -50,12 +50,14 @@ impl Turns {
         places: usize,
     ) -> Vec<Call> {
         let mut free = places.saturating_sub(busy.values().sum());
-        let mut queues: HashMap<&str, VecDeque<&Call>> = HashMap::new();
+        let mut all: HashMap<&str, VecDeque<&Call>> = HashMap::new();
         for call in &found.calls {
-            queues.entry(&call.owner).or_default().push_back(call);
+            all.entry(&call.owner).or_default().push_back(call);
         }
+        let mut queues = all.clone();
+        let asked = self.lines.clone();
         for owner in found.owners {
-            let looked_at = queues.get(owner.as_str()).filter(|calls| calls.len() >= found.each);
+            let looked_at = all.get(owner.as_str()).filter(|calls| calls.len() >= found.each);
             match looked_at.and_then(|calls| calls.back()) {
                 Some(last) => drop(self.lines.insert(owner.clone(), last.line.clone())),
                 None => drop(self.lines.remove(owner)),
@@ -82,14 +84,17 @@ impl Turns {
                 break;
             }
         }
-        self.go_on(&found, &queues, &given);
+        self.go_on(&found, &asked, &all, &queues, &given);
         chosen
     }
 
-    /// The next pass begins with what found no place.
+    /// The next pass begins with what found no place: of each owner behind the last line of `all` before the first
+    /// that is `left`, and where that is the very first one, where this pass began.
     fn go_on(
         &mut self,
         found: &Found<'_>,
+        asked: &HashMap<String, String>,
+        all: &HashMap<&str, VecDeque<&Call>>,
         left: &HashMap<&str, VecDeque<&Call>>,
         given: &HashMap<&str, usize>,
     ) {
@@ -101,9 +106,10 @@ impl Turns {
         let mut refused = false;
         for owner in found.owners {
             if let Some(first) = left.get(owner.as_str()).and_then(VecDeque::front) {
-                let of_owner = found.calls.iter().filter(|call| call.owner == *owner);
-                match of_owner.take_while(|call| call.line != first.line).last() {
-                    Some(last) => drop(self.lines.insert(owner.clone(), last.line.clone())),
+                let of_owner = all.get(owner.as_str()).into_iter().flatten();
+                let last = of_owner.take_while(|call| call.line != first.line).last();
+                match last.map(|call| &call.line).or(asked.get(owner)) {
+                    Some(line) => drop(self.lines.insert(owner.clone(), line.clone())),
                     None => drop(self.lines.remove(owner)),
                 }
                 if given.get(owner.as_str()) == Some(&0) && !std::mem::replace(&mut refused, true) {
@@ -164,6 +170,20 @@ mod tests {
         let found = Found { owners: &owners, more: false, calls: calls("a", 3..13), each: 10 };
         let chosen = turns.choose(found, |line| line != "a 00003", &HashMap::new(), 8);
         assert_eq!(chosen[0].line, "a 00004", "what rests takes no turn");
+    }
+
+    #[test]
+    fn a_pass_without_a_free_place_takes_no_turn_away() {
+        let mut turns = Turns::default();
+        let owners = names(&["a"]);
+        let look = |lines| Found { owners: &owners, more: false, calls: calls("a", lines), each: 10 };
+        assert_eq!(turns.choose(look(0..10), |_| true, &HashMap::new(), 8).len(), 4);
+        let full = HashMap::from([("b".to_owned(), 8)]);
+        for _ in 0..3 {
+            assert_eq!(turns.asked(&owners)[0].1, "a 00003");
+            assert_eq!(turns.choose(look(4..14), |_| true, &full, 8).len(), 0);
+        }
+        assert_eq!(turns.choose(look(4..14), |_| true, &HashMap::new(), 8)[0].line, "a 00004");
     }
 
     #[test]

@@ -100,7 +100,10 @@ async fn rows(
         let (lease, room) = (worker.plan.timing.lease, worker.room());
         let claim = worker.parts.store.claim_lanes(&worker.holder, &quotas, free, lease, &room);
         match claim.await {
-            Ok(Claimed { holdings, stops }) => {
+            Ok(Claimed { holdings, stops, unsure }) => {
+                if unsure {
+                    worker.unsure.failed();
+                }
                 worker.waits.told(quotas.iter().map(|quota| &quota.lane.kind), &stops);
                 if !stops.is_empty() {
                     worker.tell();
@@ -341,6 +344,9 @@ async fn claim(
         _ => None,
     };
     let stops: Vec<Stop> = ready.iter().zip(&claims).filter_map(stop).collect();
+    if claims.iter().any(|claim| matches!(claim, Claim::Later(_))) {
+        worker.unsure.failed();
+    }
     worker.waits.told(ready.iter().map(|(_, pointer, _)| &pointer.kind), &stops);
     worker.tell();
     let mut back = Vec::new();

@@ -6,7 +6,7 @@
 //! The thread is also the judge of what is lost. A lease counts from *before* the request that took or
 //! renewed it was sent, by the monotonic clock, so this side always gives up before the database does.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,10 +31,15 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// How long the broker may take to hold pointers.
 const HOLD_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Leases that were given up, of which it is remembered: far more than a process has at a time.
+const GIVEN_UP_MAX: usize = 10_000;
+
 /// The leases this process holds.
 #[derive(Clone, Default)]
 pub(super) struct Held {
     leases: Arc<Mutex<HashMap<Token, Entry>>>,
+    /// Of those that were given up as lost: the attempt was made, whatever their rows say.
+    given_up: Arc<Mutex<VecDeque<Token>>>,
     released: Arc<Notify>,
 }
 
@@ -80,7 +85,14 @@ impl Held {
 
     /// The lease is given up: it is renewed no more.
     pub(super) fn release(&self, token: Token) {
-        self.lock().remove(&token);
+        let entry = self.lock().remove(&token);
+        if entry.is_some_and(|entry| entry.lost || Instant::now() >= entry.until) {
+            let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+            given_up.push_back(token);
+            if given_up.len() > GIVEN_UP_MAX {
+                given_up.pop_front();
+            }
+        }
         self.released.notify_one();
     }
 
@@ -89,8 +101,10 @@ impl Held {
         self.released.notified().await;
     }
 
-    pub(super) fn tokens(&self) -> HashSet<Token> {
-        self.lock().keys().copied().collect()
+    /// Of the leases that are held, and of those that were given up.
+    pub(super) fn known(&self) -> HashSet<Token> {
+        let given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.lock().keys().copied().chain(given_up).collect()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -346,6 +360,19 @@ mod tests {
         assert_eq!(held.until(lease.token), None, "a lease given up is not believed in again");
         held.answered(now, length, &[(lease.job, lease.token)], &[Beat::Renewed { cancel_asked: false }]);
         assert_eq!(held.until(lease.token), None, "not even when an answer comes late");
+    }
+
+    #[test]
+    fn what_was_given_up_is_known_to_have_been_run() {
+        let (held, lost, ended, now) = (Held::default(), lease(), lease(), Instant::now());
+        for lease in [&lost, &ended] {
+            held.take(lease, now, Duration::from_secs(30), None);
+        }
+        held.release(ended.token);
+        held.expire(now + Duration::from_secs(25), Duration::from_secs(5));
+        held.take(&lost, now, Duration::ZERO, None);
+        held.release(lost.token);
+        assert_eq!(held.known(), HashSet::from([lost.token]), "of what has ended nothing is remembered");
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Worker {
         let Some(failed_at) = self.unsure.due() else { return Ok(()) };
         let looked_at = Instant::now();
         // Known before they are read: what ends meanwhile is running no more, or is settled already.
-        let known = self.held.tokens();
+        let known = self.held.known();
         for (job, token) in self.parts.store.taken(&self.holder, failed_at.elapsed() + BEFORE).await? {
             if known.contains(&token) {
                 continue;

@@ -170,6 +170,8 @@ pub struct Claimed {
     pub holdings: Vec<Holding>,
     /// Why due jobs of these lanes did not start, each gate once.
     pub stops: Vec<Stop>,
+    /// Of a part of the claim there was no answer: it may hold more ([`Run::taken`]).
+    pub unsure: bool,
 }
 
 impl Claimed {
@@ -197,7 +199,8 @@ pub enum Claim {
     Paused,
     /// A gate is closed to it: keep it, and ask again when the stop says.
     Waits(Stop),
-    /// Another transaction holds its row, or the store could not say: keep it, and ask again after so long.
+    /// Another transaction holds its row, or the store could not say what became of it, and it may be held
+    /// ([`Run::taken`]): keep it, and ask again after so long.
     Later(Duration),
     /// Cancellation was asked; this claim has settled the row: acknowledge.
     Cancelled,

@@ -12,8 +12,8 @@ use crate::job::timestamp::Timestamp;
 pub trait Tidy {
     /// Deleted jobs that have ended are tombstones now, finished ones past their retention are gone, and
     /// their files are in the garbage. Their events stay until they have been sent, and a job that has a
-    /// callback until its events stand before that. What a receiver did not take and
-    /// was given up is forgotten once it is as old as a dead letter may be; what still stands there is not.
+    /// callback until its events stand before that. What a receiver did not take and was given up is forgotten once it
+    /// is as old as a dead letter may be; what still stands there is not.
     async fn prune(&self, retention: &Retention, max: usize) -> Result<Pruned, StoreError>;
 
     /// Files that nothing refers to any more and that may be removed.

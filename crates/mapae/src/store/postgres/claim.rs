@@ -106,7 +106,7 @@ impl Postgres {
         .rows(&self.pool)
         .await?;
         let mut holdings = self.readable(&rows).await?;
-        let mut waits = HashMap::new();
+        let (mut waits, mut unsure) = (HashMap::new(), false);
         if holdings.len() < pointers.len() && any_decided {
             match self.claim_limited_pointers(holder, pointers, lease, room).await {
                 Ok((limited, stopped)) => {
@@ -115,7 +115,10 @@ impl Postgres {
                 }
                 // What is claimed already is not given up for it.
                 Err(error) if holdings.is_empty() => return Err(error),
-                Err(error) => told_of(&error),
+                Err(error) => {
+                    told_of(&error);
+                    unsure = true;
+                }
             }
         }
         let mut run: HashMap<Uuid, Holding> = HashMap::with_capacity(holdings.len());
@@ -131,6 +134,8 @@ impl Postgres {
             _ => self.why_not(&rest, &owners, &ids).await,
         };
         let mut others = match others {
+            // Their rows may say that they are held, and not that it is by us.
+            _ if unsure => None,
             Ok(others) => Some(others),
             Err(error) if run.is_empty() => return Err(error),
             Err(error) => {

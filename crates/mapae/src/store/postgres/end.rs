@@ -3,14 +3,14 @@
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use sqlx::{PgConnection, Row};
+use sqlx::{Connection, PgConnection, Row, Transaction};
 use tracing::warn;
 use uuid::Uuid;
 
-use super::Postgres;
 use super::absence::Missing;
 use super::ask::{Ask, within};
 use super::presence::absent;
+use super::{Postgres, RECORD_WAIT};
 use crate::job::lease::Holder;
 use crate::job::name::{JobId, Kind};
 use crate::job::retry::Failure;
@@ -154,9 +154,14 @@ impl Postgres {
         let ids = sqlx::query(due).bind(most(max)).bind(&gone).rows(&mut *on).await?;
         for row in ids {
             let id = row.try_get("id")?;
-            match self.reap_by(&mut on, reap!(" and jobs.id = $9", "leased_until"), Some(id), &gone, 1).await
-            {
-                Ok(one) => reaped.extend(one),
+            let mut alone = briefly(&mut on).await?;
+            let one =
+                self.reap_by(&mut alone, reap!(" and jobs.id = $9", "leased_until"), Some(id), &gone, 1);
+            match one.await {
+                Ok(one) => {
+                    within(alone.commit()).await?;
+                    reaped.extend(one);
+                }
                 Err(error) => told_of(id, &error),
             }
         }
@@ -175,8 +180,12 @@ impl Postgres {
         let due = alone!("state = 'pending' and deadline <= now()");
         for row in sqlx::query(due).bind(most(max)).rows(&mut *on).await? {
             let id = row.try_get("id")?;
-            match self.expire_by(&mut on, expire!(" and jobs.id = $4", "deadline"), Some(id), 1).await {
-                Ok(one) => expired += one,
+            let mut alone = briefly(&mut on).await?;
+            match self.expire_by(&mut alone, expire!(" and jobs.id = $4", "deadline"), Some(id), 1).await {
+                Ok(one) => {
+                    within(alone.commit()).await?;
+                    expired += one;
+                }
                 Err(error) => told_of(id, &error),
             }
         }
@@ -268,6 +277,13 @@ impl Postgres {
         };
         Ok(query.rows(on).await?.len())
     }
+}
+
+/// A transaction that waits for a record no longer than a settle does: so many of them may be locked.
+async fn briefly(on: &mut PgConnection) -> Result<Transaction<'_, sqlx::Postgres>, StoreError> {
+    let mut transaction = within(on.begin()).await?;
+    super::settle::wait_for_locks(&mut transaction, RECORD_WAIT).await?;
+    Ok(transaction)
 }
 
 /// How many of them one pass tries.

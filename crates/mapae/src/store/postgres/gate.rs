@@ -130,7 +130,7 @@ impl Postgres {
         let quotas: Vec<usize> = lanes.iter().map(|quota| quota.max).collect();
         let (holdings, stopped) =
             self.start_allowed(tx, holder, &candidates, &tolls, &quotas, max, lease, room).await?;
-        let mut claimed = Claimed { holdings, stops: Vec::new() };
+        let mut claimed = Claimed { holdings, ..Claimed::default() };
         stopped.into_iter().for_each(|(_, stop)| claimed.stopped(stop));
         Ok(claimed)
     }

@@ -44,16 +44,16 @@ impl Records for Postgres {
             sqlx::query(statement).bind(&mark).bind(as_micros(REMEMBERED)).done(&self.pool).await?;
         }
         let mut connection = within(self.pool.acquire()).await?;
-        let standing = standing(&mut connection, &mark).await?;
-        if standing.described.in_force && !standing.written {
-            self.write_kinds(&mut connection, kinds, &mark).await?;
+        let Standing { mut described, written } = standing(&mut connection, &mark).await?;
+        if described.in_force && !written {
+            described = self.write_kinds(&mut connection, kinds, &mark).await?;
         }
         let row = sqlx::query("select exists (select from mapae.kinds where writes <> '{}') as writing")
             .one(&mut *connection)
             .await?;
         // As the configuration in force has it, whatever this process's says.
         self.writing.store(row.try_get("writing")?, Ordering::Relaxed);
-        Ok(standing.described)
+        Ok(described)
     }
 
     async fn configurations(&self) -> Result<Vec<Configuration>, StoreError> {
@@ -161,18 +161,19 @@ async fn standing(connection: &mut PgConnection, mark: &str) -> Result<Standing,
 }
 
 impl Postgres {
-    /// The kinds are those of this configuration, where it is still the newest.
+    /// The kinds are those of this configuration, where it is still the newest; answers where it stands now.
     async fn write_kinds(
         &self,
         connection: &mut PgConnection,
         kinds: &[KindPlan],
         mark: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Described, StoreError> {
         let mut transaction = within(connection.begin()).await?;
         // Processes that start together come one after the other.
         sqlx::query("lock table mapae.kinds in exclusive mode").done(&mut *transaction).await?;
-        if !standing(&mut transaction, mark).await?.described.in_force {
-            return Ok(());
+        let Standing { described, .. } = standing(&mut transaction, mark).await?;
+        if !described.in_force {
+            return Ok(described);
         }
         sqlx::query("delete from mapae.kinds where kind <> all($1)")
             .bind(kinds.iter().map(|plan| plan.kind.as_str().to_owned()).collect::<Vec<_>>())
@@ -229,7 +230,7 @@ impl Postgres {
             sqlx::query(change).done(&mut *transaction).await?;
         }
         within(transaction.commit()).await?;
-        Ok(())
+        Ok(described)
     }
 
     /// Whether the end of any kind is written back.

@@ -64,7 +64,7 @@ impl Run for Postgres {
                 true => self.claim_limited(holder, &lanes, left, lease, room).await,
                 false => {
                     let plain = self.claim_plain(holder, &lanes, left, lease).await;
-                    plain.map(|holdings| Claimed { holdings, stops: Vec::new() })
+                    plain.map(|holdings| Claimed { holdings, ..Claimed::default() })
                 }
             };
             match some {
@@ -74,7 +74,10 @@ impl Run for Postgres {
                 }
                 Err(error) if claimed.holdings.is_empty() => return Err(error),
                 // What is claimed already is not given up for it.
-                Err(error) => super::claim::told_of(&error),
+                Err(error) => {
+                    super::claim::told_of(&error);
+                    claimed.unsure = true;
+                }
             }
         }
         Ok(claimed)

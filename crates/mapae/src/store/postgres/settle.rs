@@ -38,10 +38,7 @@ pub(super) async fn settle_within(
 ) -> Result<Vec<Result<State, SettleError>>, StoreError> {
     let mut connection = within(pool.acquire()).await?;
     let mut transaction = within(connection.begin()).await?;
-    sqlx::query("select set_config('lock_timeout', $1, true)")
-        .bind(format!("{}ms", wait.as_millis()))
-        .done(&mut *transaction)
-        .await?;
+    wait_for_locks(&mut transaction, wait).await?;
     let answers = settle_on(&mut transaction, batch, outbox).await?;
     within(transaction.commit()).await?;
     drop(connection);
@@ -51,6 +48,13 @@ pub(super) async fn settle_within(
         super::mutant::tell_late(pool, &ids).await?;
     }
     Ok(answers)
+}
+
+/// For so long, and in this transaction only.
+pub(super) async fn wait_for_locks(transaction: &mut PgConnection, wait: Duration) -> Result<(), StoreError> {
+    let set = sqlx::query("select set_config('lock_timeout', $1, true)");
+    set.bind(format!("{}ms", wait.as_millis())).done(transaction).await?;
+    Ok(())
 }
 
 /// T5, T6, T6b, snoozing and handing back, for any number of jobs: state, result and event in one statement.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use mapae::broker::contract::Pointer;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{Server, read, reader, servers};
-use crate::site::{Database, Site, databases, owner};
+use crate::site::{Database, PATIENCE, Site, databases, owner};
 use crate::stores::soon;
 
 /// Longer than any test: nothing is rung again because of its age.
@@ -80,18 +80,22 @@ async fn all_succeeded_once(site: &Site, jobs: &[JobId], name: &str) {
 async fn emptied(server: &Server) {
     let broker = server.broker();
     let lanes = ["k", "k:high", "k:low"].map(|lane| lane.parse().unwrap());
-    soon("the broker is empty", async || {
-        for lane in &lanes {
-            let stats = broker.stats(lane).await.ok()?;
-            let unacknowledged = stats.unacknowledged.map_or(0, |it| it.value);
-            // A lane that is gone is not empty: it is made again first.
-            if stats.depth?.value + unacknowledged > 0 {
-                return None;
+    let deadline = Instant::now() + PATIENCE;
+    for lane in &lanes {
+        loop {
+            let stats = broker.stats(lane).await;
+            let held = stats.as_ref().ok().and_then(|stats| {
+                // A lane that is gone is not empty: it is made again first.
+                let depth = stats.depth.as_ref()?.value;
+                Some(depth + stats.unacknowledged.as_ref().map_or(0, |it| it.value))
+            });
+            if held == Some(0) {
+                break;
             }
+            assert!(Instant::now() < deadline, "{} still holds {lane}: {stats:?}", server.name);
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Some(())
-    })
-    .await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
