@@ -1,6 +1,7 @@
 //! What only topics have: a hand that makes, looks, takes and deletes as any other program may.
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -88,26 +89,31 @@ impl Hand {
         self.delete(&[self.topic(lane)]).await;
     }
 
-    /// The topics are gone, where they were.
+    /// The topics are gone, where they were, and perhaps made anew by who reads or rings. The node learns what becomes
+    /// of topics in order: once it knows of one that was made after all this, it knows of all this.
     pub(super) async fn delete(&self, topics: &[String]) {
-        let admin = self.admin();
+        static MARKERS: AtomicUsize = AtomicUsize::new(0);
+        self.ask_to_delete(topics).await;
+        let marker = format!("{}.MARKER-{}", self.prefix, MARKERS.fetch_add(1, Ordering::SeqCst));
+        self.make(&marker, 1, &[]).await;
+        let client: BaseConsumer = self.config().create().unwrap();
+        soon("the node knows of it", async || {
+            let told = client.fetch_metadata(Some(&marker), PATIENCE).unwrap();
+            told.topics()[0].error().is_none().then_some(())
+        })
+        .await;
+        self.ask_to_delete(&[marker]).await;
+    }
+
+    async fn ask_to_delete(&self, topics: &[String]) {
         let options = AdminOptions::new().request_timeout(Some(PATIENCE)).operation_timeout(Some(PATIENCE));
         let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-        for deleted in admin.delete_topics(&names, &options).await.unwrap() {
+        for deleted in self.admin().delete_topics(&names, &options).await.unwrap() {
             match deleted {
                 Ok(_) | Err((_, RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
                 Err(error) => panic!("{error:?}"),
             }
         }
-        let client: BaseConsumer = self.config().create().unwrap();
-        soon("the topics are gone", async || {
-            let there = |topic: &String| {
-                let told = client.fetch_metadata(Some(topic), PATIENCE).unwrap();
-                told.topics()[0].error().is_none()
-            };
-            (!topics.iter().any(there)).then_some(())
-        })
-        .await;
     }
 
     /// The lanes of all kinds that the tests have, and what stands beside them.
