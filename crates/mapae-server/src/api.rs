@@ -117,7 +117,7 @@ impl Api {
         known_kinds(&self.config).collect()
     }
 
-    /// Lets a new job of the owner in, or says why not: as many of its jobs wait as may, or as many kinds that
+    /// Lets `more` new jobs of the owner in, or says why not: as many of its jobs wait as may, or as many kinds that
     /// nobody here knows have jobs, of the owner or in all. The latter does not hold for `all`, keys of all owners.
     async fn admit(
         &self,
@@ -126,11 +126,12 @@ impl Api {
         on: &[Follow],
         owner: &Owner,
         all: bool,
+        more: usize,
     ) -> Result<(), Problem> {
         for kind in follow::kinds(on).chain([&lane.kind]).filter(|_| !all) {
             self.made_up.admit(kind, owner, store.stats()).await?;
         }
-        self.admission.pending(store, lane.clone(), owner.clone()).await
+        self.admission.pending(store, lane.clone(), owner.clone(), more).await
     }
 
     fn knows(&self, kind: &Kind) -> bool {

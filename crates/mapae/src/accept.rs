@@ -17,7 +17,7 @@ use crate::job::name::{JobId, Lane, Owner};
 use crate::job::record::{FirstRing, NewJob, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
 use crate::metrics::Metrics;
 use crate::store::contract::{
-    AcceptError, Accepted, ControlError, LaneWindow, OwnerTurn, Scope, Store, StoreError,
+    AcceptError, Accepted, AddError, ControlError, LaneWindow, OwnerTurn, Scope, Store, StoreError,
 };
 
 /// Pointers waiting to be published by this process. What does not fit is rung by a keeper.
@@ -216,9 +216,10 @@ impl Accept {
     ) -> Result<u32, PartsError> {
         parts.iter().try_for_each(|part| check_params(&part.params))?;
         match self.store.add_parts(scope, parent, parts.clone()).await {
-            Err(ControlError::Store(StoreError::Unavailable(_))) => {
-                Ok(self.store.add_parts(scope, parent, parts).await?)
-            }
+            Err(
+                AddError::Control(ControlError::Store(StoreError::Unavailable(_)))
+                | AddError::Accept(AcceptError::Store(StoreError::Unavailable(_))),
+            ) => Ok(self.store.add_parts(scope, parent, parts).await?),
             other => Ok(other?),
         }
     }
@@ -231,6 +232,15 @@ pub enum PartsError {
     Submit(#[from] SubmitError),
     #[error(transparent)]
     Control(#[from] ControlError),
+}
+
+impl From<AddError> for PartsError {
+    fn from(error: AddError) -> Self {
+        match error {
+            AddError::Control(error) => Self::Control(error),
+            AddError::Accept(error) => Self::Submit(error.into()),
+        }
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

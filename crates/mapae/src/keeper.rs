@@ -10,7 +10,8 @@
 //! | duty | every | |
 //! |---|---|---|
 //! | bell | 200 ms, or when the next job is due, or when half a window is used up | T2: ring what is due |
-//! | leases | 500 ms | T7, batches, the windows; each 2 s deadlines and T8, ringing again |
+//! | leases | 500 ms | T7, the windows; each 2 s deadlines and T8, ringing again |
+//! | batches | 500 ms | those that have ended go on; what is left of cancelled ones is stopped |
 //! | events | 500 ms | T12 |
 //! | files | 30 s | retention, garbage; what the broker put aside; each hour files nobody refers to |
 //! | schedules | 1 s, or when the next one ticks | a job for each tick |
@@ -63,8 +64,9 @@ const SLOWER: u32 = 4;
 const REACH: Duration = Duration::from_secs(60);
 const TURNS_MAX: usize = 10_000;
 
-/// Jobs cancelled at the same time, because what they are parts of has ended.
-const STOPS_AT_ONCE: usize = 16;
+/// Jobs cancelled at the same time, because what they are parts of has ended: of the connections to the database, most
+/// are left to others.
+const STOPS_AT_ONCE: usize = 2;
 
 /// How often one round takes back what is offered beyond the window.
 const WITHDRAWALS_MAX: usize = 5;
@@ -120,7 +122,7 @@ pub fn start(parts: Parts, plan: KeeperPlan) -> KeeperHandle {
     let keeper = Arc::new(Keeper::new(parts, plan, teller));
     let heard = tokio::spawn(hear(keeper.clone(), stop.clone()));
     let scheduled = (!keeper.plan.schedules.is_empty()).then_some(Duty::Schedules);
-    let duties = [Duty::Bell, Duty::Leases, Duty::Events, Duty::Files]
+    let duties = [Duty::Bell, Duty::Leases, Duty::Batches, Duty::Events, Duty::Files]
         .into_iter()
         .chain(scheduled)
         .map(|duty| tokio::spawn(keep(keeper.clone(), duty, stop.clone())))
@@ -150,6 +152,7 @@ struct Keeper {
 enum Duty {
     Bell,
     Leases,
+    Batches,
     Events,
     Files,
     Schedules,
@@ -235,6 +238,7 @@ impl Keeper {
         match duty {
             Duty::Bell => self.bell().await,
             Duty::Leases => self.leases().await.map(|()| ROUND),
+            Duty::Batches => self.batches().await.map(|()| ROUND),
             Duty::Events => self.teller.pass().await,
             Duty::Files => self.files().await,
             Duty::Schedules => self.schedules().await,
@@ -255,8 +259,6 @@ impl Keeper {
     }
 
     async fn leases(&self) -> Result<(), StoreError> {
-        // A batch that cannot be looked at keeps no lease from being.
-        let batches = self.batches().await;
         let reaped = self.reap().await;
         for Reaped { job, kind, state } in reaped.iter().flatten() {
             warn!(job_id = %job, %kind, "a job's lease has ended: its holder is gone, or told no end of it in time");
@@ -270,7 +272,7 @@ impl Keeper {
         // One that fails does not keep the others from being tried.
         let reached = self.reach().await;
         let measured = self.measure().await;
-        let urgent = reaped.map(drop).and(batches).and(reached).and(measured);
+        let urgent = reaped.map(drop).and(reached).and(measured);
         // What is less urgent, and would keep an idle database from resting.
         if !self.rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(SLOWER) {
             return urgent;
@@ -286,7 +288,10 @@ impl Keeper {
         let woken = store.wake(BATCH).await?;
         self.parts.metrics.count("mapae_batches_ended_total", "", woken as u64);
         let strays = store.strays(BATCH).await?;
-        let stop = strays.into_iter().map(async |job| match store.cancel(&Scope::All, job).await {
+        // Each may wait for a record that others have locked: the rest is stopped by the next pass.
+        let until = Instant::now() + ROUND;
+        let strays = strays.into_iter().take_while(|_| Instant::now() < until);
+        let stop = strays.map(async |job| match store.cancel(&Scope::All, job).await {
             Ok(State::Cancelled) => {
                 self.parts.metrics.count("mapae_jobs_finished_total", State::Cancelled.as_str(), 1);
                 Ok(())

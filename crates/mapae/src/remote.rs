@@ -8,6 +8,7 @@
 //!
 //! Not here: who may call. Callers have looked the job up within their scope, or have its token.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tracing::info;
 use crate::handler::{Context, Journal};
 use crate::job::State;
 use crate::job::lease::{Holder, Lease, Token};
+use crate::job::limit::Gate;
 use crate::job::name::{Class, JobId, Kind, Lane};
 use crate::job::record::{Checkpoint, Job, Progress};
 use crate::job::retry::{self, Failure, Verdict, verdict};
@@ -31,8 +33,12 @@ use crate::worker::journal::JobJournal;
 /// How often the store is asked for work while a client waits and nothing wakes it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often an offer that others were quicker to claim is followed by another at once.
+/// How often an offer that others were quicker to claim, or of which nothing may start, is followed by another at
+/// once.
 const TRIES: usize = 4;
+
+/// How far one looks past jobs that wait for a limit of their owner.
+const PAST_MAX: usize = 64;
 
 /// What a holder outside makes of its job.
 #[derive(Clone, Debug)]
@@ -194,19 +200,33 @@ async fn claim(
     pull: &Pull,
 ) -> Result<Vec<Holding>, StoreError> {
     let max = pull.client.max as usize;
+    let (mut lanes, mut waiting) = (lanes.to_vec(), HashSet::new());
     for _ in 0..TRIES {
-        let offered = parts.store.offer(&pull.scope, lanes, max).await?;
+        let far = if waiting.is_empty() { max } else { max + PAST_MAX };
+        let mut offered = parts.store.offer(&pull.scope, &lanes, far).await?;
+        offered.retain(|(job, _)| !waiting.contains(job));
+        offered.truncate(max);
         if offered.is_empty() {
             return Ok(Vec::new());
         }
         let claims = parts.store.claim(holder, &offered, pull.lease).await?;
-        let run = claims.into_iter().filter_map(|claim| match claim {
-            Claim::Run(holding) => Some(*holding),
-            Claim::Failed => ended(parts, State::Failed),
-            Claim::Cancelled => ended(parts, State::Cancelled),
-            _ => None,
-        });
-        let held: Vec<Holding> = run.collect();
+        let mut held: Vec<Holding> = Vec::new();
+        for ((job, _), claim) in offered.iter().zip(claims) {
+            match claim {
+                Claim::Run(holding) => held.push(*holding),
+                Claim::Failed => ended(parts, State::Failed),
+                Claim::Cancelled => ended(parts, State::Cancelled),
+                // It stands before others that may start.
+                Claim::Waits(stop) if matches!(stop.gate, Gate::Owner(_)) => {
+                    waiting.insert(*job);
+                }
+                Claim::Waits(stop) => lanes.retain(|lane| lane.kind != stop.kind),
+                Claim::Later(_) => {
+                    waiting.insert(*job);
+                }
+                _ => {}
+            }
+        }
         if !held.is_empty() {
             let kinds = held.iter().map(|holding| holding.job.kind.as_str()).collect::<Vec<_>>();
             info!(worker = %holder, jobs = held.len(), ?kinds, "jobs leased to a client");
@@ -217,9 +237,8 @@ async fn claim(
 }
 
 /// A claim has ended the job instead of leasing it.
-fn ended(parts: &Parts, state: State) -> Option<Holding> {
+fn ended(parts: &Parts, state: State) {
     parts.metrics.count("mapae_jobs_finished_total", state.as_str(), 1);
-    None
 }
 
 /// The lanes of these kinds, in an order that gives each class its share over many calls.

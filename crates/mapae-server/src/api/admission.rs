@@ -79,9 +79,15 @@ impl Admission {
         self.streams.clone().try_acquire_owned().map_err(|_| overloaded())
     }
 
-    /// Lets one more job of the owner into the lane, or says that there are enough. Exact to within what
-    /// other processes accept in a second.
-    pub(super) async fn pending(&self, store: &dyn Store, lane: Lane, owner: Owner) -> Result<(), Problem> {
+    /// Lets so many more jobs of the owner into the lane, all or none, or says that there are enough. Exact to within
+    /// what other processes accept in a second.
+    pub(super) async fn pending(
+        &self,
+        store: &dyn Store,
+        lane: Lane,
+        owner: Owner,
+        more: usize,
+    ) -> Result<(), Problem> {
         let key = (lane, owner);
         if !self.is_counted(&key) {
             let count = store.waiting(&key.0, &key.1, self.pending_max).await?;
@@ -93,11 +99,12 @@ impl Admission {
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, count)) = waiting.get_mut(&key) else { return Ok(()) };
-        if *count >= self.pending_max {
+        // One call is always let into a lane that is empty, as a single job is.
+        if *count >= self.pending_max || (*count > 0 && *count + more > self.pending_max) {
             let detail = format!("At most {} may wait in the lane {}.", self.pending_max, key.0);
             return Err(Problem::from(&problem::TOO_MANY_PENDING).detail(detail).retry_after(30));
         }
-        *count += 1;
+        *count += more;
         Ok(())
     }
 

@@ -3,11 +3,13 @@
 //! The whole is a job, the parent, of any kind: it waits until its parts have ended and then runs. What may be done to a job
 //! may be done to it: it is watched, awaited, cancelled (which cancels its parts) and told of at `/v1/jobs/{id}`.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use mapae::job::batch::{BatchState, Member, PARTS_MAX, WAITING};
-use mapae::job::name::JobId;
+use mapae::job::batch::{BatchState, Member, PARTS_MAX, WAITING, part_id};
+use mapae::job::name::{JobId, Lane, Owner};
 use mapae::job::record::NewJob;
 use mapae::store::contract::ControlError;
 use serde::{Deserialize, Serialize};
@@ -120,7 +122,7 @@ pub(super) async fn submit(
     parent.run_at = Some(WAITING);
     let parts = parts_of(&api, &caller, &parent, submission.jobs)?;
     let all = caller.identity.owner.is_none();
-    api.admit(&*caller.runtime.store, &parent.lane(), &parent.on, &parent.owner, all).await?;
+    api.admit(&*caller.runtime.store, &parent.lane(), &parent.on, &parent.owner, all, 1).await?;
     admit(&api, &caller, &parts).await?;
     let kept = caller.runtime.accept.accept_batch(parent, parts.clone(), !submission.open).await?;
     if !kept.again {
@@ -156,11 +158,12 @@ fn parts_of(
 /// Each lane is asked once for all of its parts.
 async fn admit(api: &Api, caller: &Caller<JobsWrite>, parts: &[NewJob]) -> Result<(), Problem> {
     let all = caller.identity.owner.is_none();
-    let mut lanes: Vec<_> = parts.iter().map(|part| (part.lane(), part.owner.clone())).collect();
-    lanes.sort_unstable_by_key(|(lane, _)| lane.to_string());
-    lanes.dedup();
-    for (lane, owner) in lanes {
-        api.admit(&*caller.runtime.store, &lane, &[], &owner, all).await?;
+    let mut lanes: BTreeMap<(Lane, &Owner), usize> = BTreeMap::new();
+    for part in parts {
+        *lanes.entry((part.lane(), &part.owner)).or_default() += 1;
+    }
+    for ((lane, owner), more) in lanes {
+        api.admit(&*caller.runtime.store, &lane, &[], owner, all, more).await?;
     }
     Ok(())
 }
@@ -259,20 +262,27 @@ pub(super) struct MoreParts {
     jobs: Vec<Submission>,
 }
 
-/// Adds parts to a batch that is open. Not to be sent again without looking: each call adds its parts.
+/// Adds parts to a batch that is open. Each call adds its parts, but for one that is sent again under its key.
 #[utoipa::path(
-    post, path = "/v1/batches/{id}/jobs", tag = "batches", params(("id" = String, Path)), request_body = MoreParts,
+    post, path = "/v1/batches/{id}/jobs", tag = "batches", request_body = MoreParts,
     security(("key" = ["jobs:write"])),
+    params(
+        ("id" = String, Path),
+        ("Idempotency-Key" = Option<String>, Header, description = "Sent twice, the parts are there once."),
+    ),
     responses((status = 200, body = BatchBody), (status = "default", body = ProblemBody)),
 )]
 pub(super) async fn add(
     State(api): State<Api>,
     caller: Caller<JobsWrite>,
     Id(id): Id,
+    headers: HeaderMap,
     request: Request,
 ) -> Result<axum::Json<BatchBody>, Problem> {
-    let more: Option<MoreParts> = read_json(&api, request, BODY_BYTES_MAX).await?;
-    let more = more.ok_or(&problem::BODY_INVALID)?;
+    let idempotency = idempotency_key(&headers)?;
+    let body: Value = read_json(&api, request, BODY_BYTES_MAX).await?.unwrap_or_default();
+    let fingerprint: [u8; 32] = Sha256::digest(format!("batches/{id}{body}").as_bytes()).into();
+    let more: MoreParts = serde_json::from_value(body).map_err(|_| Problem::from(&problem::BODY_INVALID))?;
     let (store, scope) = (&caller.runtime.store, caller.scope());
     let job = store.job(&scope, id).await?.ok_or(&problem::BATCH_NOT_FOUND)?;
     let parent = NewJob {
@@ -281,7 +291,18 @@ pub(super) async fn add(
         trace: job.trace,
         ..NewJob::new(job.owner, job.kind, Value::Null)
     };
-    let parts = parts_of(&api, &caller, &parent, more.jobs)?;
+    let mut parts = parts_of(&api, &caller, &parent, more.jobs)?;
+    if let Some(key) = idempotency {
+        for (number, part) in parts.iter_mut().enumerate() {
+            part.id = part_id(id, &key, &fingerprint, number);
+        }
+        if let Some(first) = parts.first_mut() {
+            first.idempotency = Some((key, fingerprint));
+            if first_answer(&caller.runtime, first).await?.is_some() {
+                return show_now(&caller, id).await;
+            }
+        }
+    }
     admit(&api, &caller, &parts).await?;
     caller.runtime.accept.add_parts(&scope, id, parts.clone()).await.map_err(refused)?;
     count(&api, &caller, &parts);

@@ -97,7 +97,7 @@ pub(super) async fn upload(
         None => None,
     };
     if first.is_none() {
-        api.admit(&*caller.runtime.store, &lane, &[], &owner, all).await?;
+        api.admit(&*caller.runtime.store, &lane, &[], &owner, all, 1).await?;
     }
     let _place = api.admission.upload(content_length(&headers))?;
 
@@ -112,7 +112,7 @@ pub(super) async fn upload(
     // A part of the form may have named another kind than the query.
     if first.is_none() && form.kind != lane.kind {
         let lane = Lane { kind: form.kind.clone(), class: Class::Normal };
-        api.admit(&*caller.runtime.store, &lane, &[], &owner, all).await?;
+        api.admit(&*caller.runtime.store, &lane, &[], &owner, all, 1).await?;
     }
 
     form.join_labels(&owner, &*caller.runtime.store).await?;

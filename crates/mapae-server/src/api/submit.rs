@@ -143,7 +143,7 @@ pub(super) async fn submit(
         return accepted(&api, &caller.runtime, &caller.scope(), first, preferred_wait(&headers)).await;
     }
     let all = caller.identity.owner.is_none();
-    api.admit(&*caller.runtime.store, &job.lane(), &job.on, &job.owner, all).await?;
+    api.admit(&*caller.runtime.store, &job.lane(), &job.on, &job.owner, all, 1).await?;
     job.trace = trace(&headers);
     let kept = match file {
         Some(file) => {

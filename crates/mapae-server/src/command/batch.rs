@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use mapae::job::batch::PARTS_MAX;
 use serde_json::{Value, json};
 
 use super::submit::{duration, finish};
 use super::{job, segment};
-use crate::client::Call;
+use crate::client::{Call, Client};
 use crate::global::Global;
 use crate::output::{self, Column};
 use crate::trouble::Trouble;
@@ -53,6 +54,19 @@ pub(crate) struct Id {
 pub(crate) struct Add {
     id: String,
     file: PathBuf,
+    #[command(flatten)]
+    once: Once,
+}
+
+#[derive(Args)]
+struct Once {
+    /// Given twice under one key, it is done once
+    #[arg(id = "idempotency", long = "key", alias = "idempotency-key", value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// The key for the server; `--key` before `batch`, or MAPAE_KEY, is the same
+    // Under the name of the global one: it stands in its place, because `--key` is another here.
+    #[arg(id = "key", long = "api-key", value_name = "KEY")]
+    _api_key: Option<String>,
 }
 
 #[derive(Args)]
@@ -67,13 +81,8 @@ pub(crate) struct Submit {
     /// Leave it open for more parts
     #[arg(long)]
     open: bool,
-    /// Submitted twice under one key, one batch is made
-    #[arg(id = "idempotency", long = "key", alias = "idempotency-key", value_name = "KEY")]
-    idempotency_key: Option<String>,
-    /// The key for the server; `--key` before `batch`, or MAPAE_KEY, is the same
-    // Under the name of the global one: it stands in its place, because `--key` is another here.
-    #[arg(id = "key", long = "api-key", value_name = "KEY")]
-    _api_key: Option<String>,
+    #[command(flatten)]
+    once: Once,
     /// Wait until it has ended; the exit code says how
     #[arg(long)]
     wait: bool,
@@ -101,9 +110,9 @@ impl Batch {
                 }
                 output::list(global.output, &items, PARTS, "id")?;
             }
-            Self::Add(Add { id, file }) => {
-                let body = json!({ "jobs": jobs(&file)? });
-                batch(&client.json(Call::post(path(&id, "/jobs")).json(body)).await?)?;
+            Self::Add(Add { id, file, once }) => {
+                let key = once.idempotency_key.as_deref();
+                batch(&add(&*client, &id, jobs(&file)?, key).await?)?;
             }
             Self::Seal(Id { id }) => batch(&client.json(Call::post(path(&id, "/seal"))).await?)?,
             Self::Cancel(Id { id }) => {
@@ -117,7 +126,10 @@ impl Batch {
 
 impl Submit {
     async fn run(self, global: &Global) -> Result<ExitCode, Trouble> {
-        let mut body = json!({ "jobs": jobs(&self.file)?, "open": self.open });
+        let mut first = jobs(&self.file)?;
+        // What is more than one call takes is added to the open batch.
+        let more = first.split_off(first.len().min(PARTS_MAX));
+        let mut body = json!({ "jobs": first, "open": self.open || !more.is_empty() });
         if let Some(kind) = &self.then {
             let params: Value = match &self.params {
                 None => json!({}),
@@ -130,16 +142,70 @@ impl Submit {
         }
         let client = global.client().await?;
         let mut call = Call::post("/v1/batches").json(body);
-        if let Some(key) = self.idempotency_key {
+        let key = self.once.idempotency_key.as_deref();
+        if let Some(key) = key {
             call = call.header("idempotency-key", key);
         }
         let submitted = client.json(call).await?;
+        if !more.is_empty() {
+            let id = submitted["id"].as_str().unwrap_or_default();
+            let rest = key.map(|key| format!("{key}/more"));
+            let rest = rest.as_deref();
+            complete(&*client, id, more, rest, !self.open).await.map_err(|trouble| half(trouble, id, key))?;
+        }
         if !self.wait {
             output::one(global.output, &submitted, job::ROWS, "id")?;
             return Ok(ExitCode::SUCCESS);
         }
         finish(&*client, global, submitted["id"].as_str().unwrap_or_default(), self.timeout).await
     }
+}
+
+/// Adds the jobs, as many at a time as a call takes.
+async fn add(client: &dyn Client, id: &str, jobs: Vec<Value>, key: Option<&str>) -> Result<Value, Trouble> {
+    let path = format!("/v1/batches/{}/jobs", segment(id));
+    let mut shown = Value::Null;
+    for (at, jobs) in jobs.chunks(PARTS_MAX).enumerate() {
+        let mut call = Call::post(path.clone()).json(json!({ "jobs": jobs }));
+        if let Some(key) = key {
+            call = call.header("idempotency-key", format!("{key}/{}", at + 1));
+        }
+        shown = client.json(call).await?;
+    }
+    match shown {
+        Value::Null => client.json(Call::get(format!("/v1/batches/{}", segment(id)))).await,
+        shown => Ok(shown),
+    }
+}
+
+/// Adds the rest of a batch's jobs; one that is submitted again may be sealed already.
+async fn complete(
+    client: &dyn Client,
+    id: &str,
+    more: Vec<Value>,
+    key: Option<&str>,
+    seal: bool,
+) -> Result<(), Trouble> {
+    let shown = add(client, id, more, key).await?;
+    if seal && shown["sealed"] != true {
+        client.json(Call::post(format!("/v1/batches/{}/seal", segment(id)))).await?;
+    }
+    Ok(())
+}
+
+/// Some of the jobs are parts already, and the batch waits for the others.
+fn half(trouble: Trouble, id: &str, key: Option<&str>) -> Trouble {
+    let help = match key {
+        Some(_) => {
+            format!("the batch {id} waits for the rest: run the same again under its key; {}", trouble.help)
+        }
+        None => format!(
+            "the batch {id} is half there: `mapae batch cancel {id}`, then submit it with --key, which may be \
+             repeated; {}",
+            trouble.help
+        ),
+    };
+    Trouble { help, ..trouble }
 }
 
 /// The jobs of a file of JSON lines.

@@ -102,6 +102,36 @@ async fn an_open_batch_takes_more_until_it_is_sealed() {
 }
 
 #[tokio::test]
+async fn parts_that_are_sent_twice_under_one_key_are_there_once() {
+    let site = Site::new().await;
+    let key = site.key(Some("acme"), &["jobs:write", "jobs:read"]).await;
+    let open = site.post(&key, "/v1/batches", json!({ "jobs": [], "open": true })).await.json();
+    let id = open["id"].as_str().unwrap();
+    let path = format!("/v1/batches/{id}/jobs");
+    let add = async |jobs: Value, under: &str| {
+        let request = request(Method::POST, &key, &path).header("content-type", "application/json");
+        let body = Body::from(json!({ "jobs": jobs }).to_string());
+        site.answer(request.header("idempotency-key", under).body(body).unwrap()).await
+    };
+    assert_eq!(add(parts(3), "a").await.json()["parts"], 3);
+    assert_eq!(add(parts(3), "b").await.json()["parts"], 6, "another key, other parts");
+    let reused = add(parts(2), "a").await;
+    assert_eq!((reused.status, reused.problem().as_str()), (409, "idempotency-key-reused"));
+    let both = futures_util::future::join(add(parts(9), "c"), add(parts(9), "c")).await;
+    assert_eq!((both.0.json()["parts"].clone(), both.1.json()["parts"].clone()), (json!(15), json!(15)));
+    site.post(&key, &format!("/v1/batches/{id}/seal"), json!({})).await;
+    let again = add(parts(3), "a").await;
+    assert_eq!((again.status, &again.json()["parts"]), (200, &json!(15)), "although it is sealed by now");
+    let listed = site.get(&key, &path).await.json();
+    let given: Vec<i64> = [0..3, 0..3, 0..9].into_iter().flatten().collect();
+    for (item, n) in listed["items"].as_array().unwrap().iter().zip(&given) {
+        let job = site.runtime.store.job(&Scope::All, item["id"].as_str().unwrap().parse().unwrap()).await;
+        assert_eq!(job.unwrap().unwrap().params["n"], *n, "in their order");
+    }
+    assert_eq!(listed["items"].as_array().unwrap().len(), given.len());
+}
+
+#[tokio::test]
 async fn a_batch_that_cannot_be_is_refused_whole() {
     let site = Site::new().await;
     let key = site.key(Some("acme"), &["jobs:write", "jobs:read"]).await;
@@ -146,6 +176,15 @@ fn many_jobs_of_a_file_are_one() {
     assert_eq!((&shown["parts"], &shown["succeeded"]), (&json!(2), &json!(2)));
     let jobs = server.run(path, &["batch", "jobs", id, "--output", "id"]).ok();
     assert_eq!(jobs.lines().count(), 2);
+    let many: String = (0..2_500).map(|n| line(&format!("text {n}")) + "\n").collect();
+    std::fs::write(path.join("many.jsonl"), many).unwrap();
+    let submit = || server.run(path, &["batch", "submit", "many.jsonl", "--key", "k", "--output", "id"]).ok();
+    let id = submit();
+    assert_eq!(submit(), id, "the same again");
+    let shown: Value =
+        serde_json::from_str(&server.run(path, &["batch", "show", id.trim(), "--output", "json"]).ok())
+            .unwrap();
+    assert_eq!((&shown["parts"], &shown["sealed"]), (&json!(2_500), &json!(true)));
     std::fs::write(path.join("bad.jsonl"), "{").unwrap();
     assert_eq!(run(path, &["batch", "submit", "bad.jsonl"]).trouble(), "jobs-invalid");
     assert_eq!(server.stop(), 0);

@@ -12,8 +12,9 @@
 //! What ends a part, a worker, a keeper or a person, need not know of it: its row says whose part it is.
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
-use super::name::{JobId, Kind, Priority};
+use super::name::{IdempotencyKey, JobId, Kind, Priority};
 use super::record::{Job, NewJob, Output, Progress};
 use super::retry::{Failure, RetryPolicy};
 use super::{State, timestamp::Timestamp};
@@ -35,6 +36,29 @@ pub const PARTS_MAX: usize = 1_000;
 
 /// Most parts of a batch.
 pub const MEMBERS_MAX: u32 = 100_000;
+
+/// The id of a part that is added under a key, the same whenever it is given again. As if it was made when its batch
+/// was, so that parts sort in their order.
+pub fn part_id(parent: JobId, key: &IdempotencyKey, body: &[u8; 32], number: usize) -> JobId {
+    let mut hash = Sha256::new();
+    hash.update(parent.0);
+    hash.update((key.as_str().len() as u64).to_be_bytes());
+    hash.update(key.as_str());
+    hash.update(body);
+    hash.update((number as u64).to_be_bytes());
+    let digest = hash.finalize();
+    let mut bytes = *parent.0.as_bytes();
+    bytes[6..].copy_from_slice(&digest[..10]);
+    // The twelve bits behind the time are the place among those that are given at a time.
+    let place = u16::try_from(number % 0x1000).unwrap_or_default().to_be_bytes();
+    bytes[6..8].copy_from_slice(&place);
+    JobId(
+        uuid::Builder::from_bytes(bytes)
+            .with_version(uuid::Version::SortRand)
+            .with_variant(uuid::Variant::RFC4122)
+            .into_uuid(),
+    )
+}
 
 /// A part of a job, before it is one.
 #[derive(Clone, Debug, PartialEq)]

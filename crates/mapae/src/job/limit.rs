@@ -41,22 +41,32 @@ impl Rate {
         u64::try_from(self.per.as_micros()).unwrap_or(u64::MAX).div_ceil(self.starts.max(1)).max(1)
     }
 
+    /// The furthest ahead of now that a pace of this rate ever is.
+    fn reach(&self) -> u64 {
+        self.interval().saturating_mul(self.burst)
+    }
+
+    /// How far `next` is ahead of now. Where it is further than this rate ever puts it, another rate did, or the clock
+    /// was set back: one may start, as after all but one of the burst.
+    fn ahead(&self, next: Option<Timestamp>, now: Timestamp) -> u64 {
+        let ahead = micros(next.map_or(Duration::ZERO, |next| next.since(now)));
+        if ahead > self.reach() { self.reach() - self.interval() } else { ahead }
+    }
+
     /// How many may start now, where `next` is when the next one would be due at an even pace.
     pub fn left(&self, next: Option<Timestamp>, now: Timestamp) -> u64 {
-        let ahead = micros(next.map_or(Duration::ZERO, |next| next.since(now)));
-        self.interval().saturating_mul(self.burst).saturating_sub(ahead) / self.interval()
+        self.reach().saturating_sub(self.ahead(next, now)) / self.interval()
     }
 
     /// When the next one would be due after one that starts now.
     pub fn after(&self, next: Option<Timestamp>, now: Timestamp) -> Timestamp {
-        next.map_or(now, |next| next.max(now)) + Duration::from_micros(self.interval())
+        now + Duration::from_micros(self.ahead(next, now).saturating_add(self.interval()))
     }
 
     /// How long until one may start.
     pub fn wait(&self, next: Option<Timestamp>, now: Timestamp) -> Duration {
-        let ahead = micros(next.map_or(Duration::ZERO, |next| next.since(now)));
         let spare = self.interval().saturating_mul(self.burst.saturating_sub(1));
-        Duration::from_micros(ahead.saturating_sub(spare))
+        Duration::from_micros(self.ahead(next, now).saturating_sub(spare))
     }
 }
 
@@ -137,6 +147,15 @@ pub struct EachOwner {
     pub places: u64,
     /// How far ahead of now its pace may be and one still start.
     pub spare: Duration,
+    /// Further ahead than this it was put by another rate, and says nothing.
+    pub reach: Duration,
+}
+
+impl EachOwner {
+    /// Whether the pace of an owner keeps its jobs waiting.
+    pub fn is_paced(&self, next: Option<Timestamp>, now: Timestamp) -> bool {
+        next.is_some_and(|next| next > now + self.spare && next <= now + self.reach)
+    }
 }
 
 /// A gate on a job's way, and what it takes of it.
@@ -203,7 +222,8 @@ impl Limits {
             places: limit.concurrent.map_or(burst, |all| all.saturating_mul(2)),
             spare: limit
                 .rate
-                .map_or(Duration::ZERO, |rate| Duration::from_micros(rate.interval() * (burst - 1))),
+                .map_or(Duration::ZERO, |rate| Duration::from_micros(rate.reach() - rate.interval())),
+            reach: limit.rate.map_or(Duration::ZERO, |rate| Duration::from_micros(rate.reach())),
         })
     }
 
@@ -432,6 +452,29 @@ mod tests {
             (1, 0)
         );
         assert_eq!(rate.left(Some(second), at(60_000)), 2, "a long pause saves up the burst and no more");
+    }
+
+    #[test]
+    fn what_another_rate_or_another_clock_put_far_ahead_stops_nothing_for_long() {
+        let daily = Rate::new(10, Duration::from_secs(86_400));
+        let far = Some(daily.after(None, at(0)));
+        let minutely = Rate::new(100, Duration::from_secs(60));
+        assert_eq!((minutely.left(far, at(0)), minutely.wait(far, at(0))), (1, Duration::ZERO));
+        let next = minutely.after(far, at(0));
+        assert_eq!(next, at(600), "the pace is this rate's again");
+        assert_eq!(minutely.left(Some(next), at(0)), 0);
+        let bursts = Rate { burst: 500, ..Rate::new(1_000, Duration::from_secs(86_400)) };
+        let used_up = (0..500).fold(None, |next, _| Some(bursts.after(next, at(0))));
+        assert_eq!((bursts.left(used_up, at(0)), minutely.left(used_up, at(0))), (0, 1));
+
+        let mut limits = Limits::default();
+        let rate = Limit { rate: Some(minutely), ..Limit::default() };
+        limits.kind(kind("mail"), Limit::default(), rate);
+        let each = limits.each_owner(&kind("mail")).unwrap();
+        assert!(each.is_paced(Some(at(600)), at(0)));
+        assert!(
+            !each.is_paced(far, at(0)) && !each.is_paced(Some(at(0)), at(0)) && !each.is_paced(None, at(0))
+        );
     }
 
     #[test]

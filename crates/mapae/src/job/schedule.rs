@@ -1,8 +1,8 @@
 //! Work that comes at set times: cron expressions in time zones, and what becomes of ticks that were missed. Pure.
 //!
 //! Daylight saving is handled as cron has always done it (Vixie's, by the crate `croner`). Where the clock is
-//! set forward, a job at a fixed time within the gap comes right after it, and a repeated one (`*`, `*/N`)
-//! skips what is not there. Where it is set back, a job at a fixed time comes once, at the first of the two
+//! set forward, a job at a fixed time within the gap comes right after it, and a repeated one (`*`, `*/N`,
+//! a list or a range) skips what is not there. Where it is set back, a job at a fixed time comes once, at the first of the two
 //! moments, and a repeated one comes in both hours. The time zones are those of this program's build, the same
 //! on every machine.
 
@@ -23,6 +23,7 @@ use super::unique::UniqueRule;
 
 /// How late a tick may be and still not count as missed.
 pub const GRACE: Duration = Duration::from_secs(60);
+const GRACE_US: i64 = 60 * 1_000_000;
 
 /// Most ticks that are made up for at a time; what is missed beyond that stays missed.
 pub const MISSED_MAX: usize = 1_000;
@@ -32,7 +33,7 @@ pub const MISSED_MAX: usize = 1_000;
 pub enum Missed {
     /// Nothing.
     Skip,
-    /// One job, for the latest of them.
+    /// One job, for the latest of them; none where one after them is in time, which makes up for them.
     One,
     /// A job for each, the oldest [`MISSED_MAX`] of them.
     All,
@@ -86,18 +87,24 @@ impl Plan {
         if now < next {
             return Due { ticks: Vec::new(), next: Some(next) };
         }
-        let after = self.cron.after(now);
         let latest = self.cron.until(now).filter(|latest| *latest >= next);
-        let ticks = match (self.missed, latest) {
-            (Missed::Skip, Some(latest)) if now.since(latest) <= GRACE => vec![latest],
-            (Missed::Skip, _) | (_, None) => Vec::new(),
-            (Missed::One, Some(latest)) => vec![latest],
-            (Missed::All, Some(latest)) => {
-                let each = std::iter::successors(Some(next), |tick| self.cron.after(*tick));
-                each.take_while(|tick| *tick <= latest).take(MISSED_MAX).collect()
-            }
+        let from = |first: Timestamp| {
+            let each = std::iter::successors(Some(first), |tick| self.cron.after(*tick));
+            each.take_while(|tick| Some(*tick) <= latest).take(MISSED_MAX).collect::<Vec<_>>()
         };
-        Due { ticks, next: after }
+        let recent = Timestamp::from_micros(now.micros().saturating_sub(GRACE_US));
+        let before = Timestamp::from_micros(recent.micros().saturating_sub(1));
+        let in_time = if next >= recent { Some(next) } else { self.cron.after(before) };
+        let ticks = match (self.missed, latest) {
+            (_, None) => Vec::new(),
+            (Missed::All, Some(_)) => from(next),
+            (Missed::Skip | Missed::One, Some(latest)) if latest >= recent => {
+                in_time.map(from).unwrap_or_default()
+            }
+            (Missed::Skip, Some(_)) => Vec::new(),
+            (Missed::One, Some(latest)) => vec![latest],
+        };
+        Due { ticks, next: self.cron.after(now) }
     }
 }
 
@@ -316,6 +323,15 @@ mod tests {
         assert_eq!(due(Missed::Skip, late), (vec![], Some(hour(9))));
         assert_eq!(due(Missed::One, late), (vec![hour(8)], Some(hour(9))));
         assert_eq!(due(Missed::All, late), (vec![hour(5), hour(6), hour(7), hour(8)], Some(hour(9))));
+        let some = Plan { cron: Cron::new("*/10 * * * * *", "UTC").unwrap(), ..plan(Missed::One) };
+        let second = |second: u64| hour(5) + Duration::from_secs(second);
+        let ticks = |missed, now| Plan { missed, ..some.clone() }.due(second(0), now).ticks;
+        for missed in Missed::ALL {
+            assert_eq!(ticks(missed, second(25)), [second(0), second(10), second(20)], "none is missed");
+        }
+        let in_time: Vec<_> = (0..=6).map(|at| second(240 + 10 * at)).collect();
+        assert_eq!(ticks(Missed::Skip, second(300)), in_time);
+        assert_eq!(ticks(Missed::One, second(300)), in_time, "they make up for those before");
         let years = hour(5) + Duration::from_secs(2 * 365 * 24 * 3600);
         assert_eq!(due(Missed::All, years).0.len(), MISSED_MAX);
     }

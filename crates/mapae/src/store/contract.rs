@@ -36,7 +36,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 pub use self::batch::Batches;
-pub use self::control::{AcceptError, Accepted, Control, ControlError, KeyRecord, NewKey};
+pub use self::control::{AcceptError, Accepted, AddError, Control, ControlError, KeyRecord, NewKey};
 pub use self::gate::{GateRow, Gates};
 pub use self::keep::{DOUBLINGS_MAX, Keep, LaneWindow, OwnerTurn, Reaped, RingPlan, Rung};
 pub(crate) use self::label::distinct;

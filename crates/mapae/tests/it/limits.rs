@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 use mapae::handler::{Context, Handlers};
 use mapae::job::State;
 use mapae::job::limit::{Limit, Limits, Rate};
-use mapae::job::name::{JobId, Kind, Owner};
-use mapae::job::record::Source;
+use mapae::job::name::{ClientName, JobId, Kind, Owner};
+use mapae::job::record::{NewJob, Source};
 use mapae::job::resource::Need;
-use mapae::job::retry::Failure;
+use mapae::job::retry::{Failure, Verdict};
+use mapae::remote::{self, Pull};
+use mapae::store::contract::{Holding, Puller, RingPlan, Scope, Settlement};
 use mapae::worker::{IDLE_WAIT, WorkerHandle, WorkerPlan};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::site::{Site, databases};
 use crate::stores::soon;
@@ -243,6 +246,59 @@ async fn an_owner_with_a_great_backlog_keeps_nobody_waiting() {
         assert_eq!(crowd.most.load(Ordering::SeqCst), 2, "{}", database.name);
         crowd.go.close();
         worker.drain().await;
+        site.close().await;
+    }
+}
+
+/// What a client that pulls is given at once.
+async fn pulled(site: &Site, kinds: &[&str]) -> Vec<Holding> {
+    let name = ClientName::new("puller").unwrap();
+    let kinds = kinds.iter().map(|name| kind(name)).collect();
+    let client = Puller { name, owner: None, kinds, max: 1 };
+    let pull = Pull { client, scope: Scope::All, lease: Duration::from_secs(60), wait: Duration::ZERO };
+    let (_, wake) = watch::channel(0);
+    remote::pull(&site.parts, &pull, wake, &CancellationToken::new()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_client_that_pulls_is_given_what_may_start_behind_what_may_not() {
+    for database in databases().await {
+        let site = Site::without_keeper(&database).await;
+        let mut limits = Limits::default();
+        limits.kind(kind("a"), at_a_time(1), Limit::default());
+        limits.kind(kind("b"), Limit::default(), at_a_time(1));
+        site.parts.store.limit(limits);
+        // The first of a kind that is at its limit by now.
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            all.push(site.submit("a", Value::Null, |_| {}).await);
+        }
+        assert_eq!(pulled(&site, &["a"]).await.len(), 1);
+        assert_eq!(pulled(&site, &["a"]).await, []);
+        let other = site.submit("c", Value::Null, |_| {}).await;
+        let plan =
+            RingPlan { window: 1_000, least: 0, max: 1_000, again: Duration::from_secs(60), rescan: None };
+        let ring = async || site.parts.store.ring(&plan).await.unwrap();
+        // Whatever the order in which it looks at kinds.
+        for kinds in [["a", "c"], ["c", "a"]] {
+            let [held] = <[Holding; 1]>::try_from(pulled(&site, &kinds).await).unwrap();
+            assert_eq!(held.job.id, other, "{}", database.name);
+            let back = Settlement { lease: held.lease, verdict: Verdict::HandBack, output: None };
+            site.parts.store.settle(back).await.unwrap();
+            ring().await;
+        }
+
+        let acme = |job: &mut NewJob| job.owner = Owner::new("acme").unwrap();
+        for _ in 0..4 {
+            site.submit("b", Value::Null, acme).await;
+        }
+        ring().await;
+        assert_eq!(pulled(&site, &["b"]).await.len(), 1);
+        ring().await;
+        let few = site.submit("b", Value::Null, |job| job.owner = Owner::new("globex").unwrap()).await;
+        ring().await;
+        let [held] = <[Holding; 1]>::try_from(pulled(&site, &["b"]).await).unwrap();
+        assert_eq!(held.job.id, few, "{}", database.name);
         site.close().await;
     }
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{AcceptError, Accepted, ControlError, Scope, SettleError, StoreError};
+use super::{AcceptError, Accepted, AddError, ControlError, Scope, SettleError, StoreError};
 use crate::job::batch::{BatchState, Member};
 use crate::job::lease::Lease;
 use crate::job::name::JobId;
@@ -12,7 +12,7 @@ use crate::job::record::NewJob;
 pub trait Batches {
     /// The parent and its parts are durable, all of them or none, and the parent waits until all parts have ended;
     /// where it is not `sealed`, until it is. Given again, the answer is the first one's. Parts have no
-    /// idempotency keys, no unique keys, no callbacks and nothing that comes after them.
+    /// unique keys, no callbacks and nothing that comes after them, and here no idempotency keys.
     async fn accept_batch(
         &self,
         parent: NewJob,
@@ -22,8 +22,9 @@ pub trait Batches {
 
     /// These are parts of the batch, too; answers how many it has now. A conflict where it is sealed, its parent has
     /// ended, or there would be more than [`MEMBERS_MAX`](crate::job::batch::MEMBERS_MAX). Given again (their ids), they are
-    /// there once.
-    async fn add_parts(&self, scope: &Scope, parent: JobId, parts: Vec<NewJob>) -> Result<u32, ControlError>;
+    /// there once. The first may have an idempotency key, which is that of all of them: where it was used for
+    /// something else, none is added.
+    async fn add_parts(&self, scope: &Scope, parent: JobId, parts: Vec<NewJob>) -> Result<u32, AddError>;
 
     /// No part is added any more. A conflict where the parent has ended.
     async fn seal(&self, scope: &Scope, parent: JobId) -> Result<(), ControlError>;

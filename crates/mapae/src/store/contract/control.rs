@@ -99,6 +99,21 @@ pub enum ControlError {
     Store(#[from] StoreError),
 }
 
+/// Why no part was added to a batch.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Accept(#[from] AcceptError),
+}
+
+impl From<StoreError> for AddError {
+    fn from(error: StoreError) -> Self {
+        Self::Accept(error.into())
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct NewKey {
     /// Public part: names the key in lists and logs.

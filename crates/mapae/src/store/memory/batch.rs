@@ -9,7 +9,7 @@ use crate::job::name::JobId;
 use crate::job::record::NewJob;
 use crate::job::{State, Status, Step};
 use crate::store::contract::{
-    AcceptError, Accepted, Batches, Control, ControlError, Scope, SettleError, StoreError,
+    AcceptError, Accepted, AddError, Batches, Control, ControlError, Scope, SettleError, StoreError,
 };
 
 /// A batch, by its parent.
@@ -39,19 +39,19 @@ impl Batches for Memory {
         let mut tables = self.tables();
         if accepted.id == id && !accepted.again && !tables.batches.contains_key(&id) {
             tables.batches.insert(id, Batch { sealed, members: Vec::new() });
-            tables.join(id, parts);
+            tables.join(id, parts)?;
         }
         Ok(accepted)
     }
 
-    async fn add_parts(&self, scope: &Scope, parent: JobId, parts: Vec<NewJob>) -> Result<u32, ControlError> {
+    async fn add_parts(&self, scope: &Scope, parent: JobId, parts: Vec<NewJob>) -> Result<u32, AddError> {
         let mut tables = self.tables();
         tables.changeable(scope, parent)?;
         let batch = tables.batches.get(&parent).ok_or(ControlError::NotFound)?;
         if batch.sealed || batch.members.len() + parts.len() > MEMBERS_MAX as usize {
-            return Err(ControlError::Conflict(State::Pending));
+            return Err(ControlError::Conflict(State::Pending).into());
         }
-        tables.join(parent, parts);
+        tables.join(parent, parts)?;
         Ok(tables.batches[&parent].members.len() as u32)
     }
 
@@ -73,7 +73,7 @@ impl Batches for Memory {
             return Ok(false);
         }
         tables.batches.insert(lease.job, Batch { sealed: true, members: Vec::new() });
-        tables.join(lease.job, parts);
+        tables.join(lease.job, parts).map_err(AcceptError::without_key)?;
         Ok(true)
     }
 
@@ -154,17 +154,20 @@ impl Tables {
         }
     }
 
-    fn join(&mut self, parent: JobId, parts: Vec<NewJob>) {
+    fn join(&mut self, parent: JobId, parts: Vec<NewJob>) -> Result<(), AcceptError> {
         for part in parts {
             let id = part.id;
             if self.part_of.contains_key(&id) {
                 continue;
             }
-            self.accept(part);
+            if self.submit(part)?.again {
+                continue;
+            }
             self.part_of.insert(id, parent);
             let batch = self.batches.get_mut(&parent).expect("callers looked it up under the same lock");
             batch.members.push((id, None));
         }
+        Ok(())
     }
 
     /// What has become of a job is noted by the batch it is a part of.

@@ -14,31 +14,7 @@ use crate::store::contract::{
 #[async_trait]
 impl Control for Memory {
     async fn accept(&self, job: NewJob) -> Result<Accepted, AcceptError> {
-        let mut tables = self.tables();
-        let at = tables.now();
-        if let Some(row) = tables.jobs.get(&job.id)
-            && (&row.new.owner, &row.new.kind) == (&job.owner, &job.kind)
-        {
-            return Ok(Accepted { id: job.id, again: true, duplicate: false });
-        }
-        let named = job.idempotency.clone().map(|(key, body)| ((job.owner.clone(), key), body));
-        if let Some((name, body)) = &named
-            && let Some(first) = tables.submissions.get(name)
-            && tables.jobs.get(&first.job).is_some_and(|row| row.within(&Scope::All))
-        {
-            return match first.body == *body {
-                true => Ok(Accepted { id: first.job, again: true, duplicate: false }),
-                false => Err(AcceptError::KeyReused),
-            };
-        }
-        let holder = tables.holder(&job);
-        if let Some((name, body)) = named {
-            tables.submissions.insert(name, Submission { body, job: holder.unwrap_or(job.id), at });
-        }
-        Ok(match holder {
-            Some(id) => Accepted { id, again: true, duplicate: true },
-            None => tables.accept(job),
-        })
+        self.tables().submit(job)
     }
 
     async fn submission(
@@ -186,5 +162,33 @@ impl Tables {
             Err(Refused::Illegal { from, .. }) => Err(ControlError::Conflict(from)),
             Err(other) => Err(StoreError::Broken(Box::new(other)).into()),
         }
+    }
+
+    /// What a submission is answered.
+    pub(super) fn submit(&mut self, job: NewJob) -> Result<Accepted, AcceptError> {
+        let at = self.now();
+        if let Some(row) = self.jobs.get(&job.id)
+            && (&row.new.owner, &row.new.kind) == (&job.owner, &job.kind)
+        {
+            return Ok(Accepted { id: job.id, again: true, duplicate: false });
+        }
+        let named = job.idempotency.clone().map(|(key, body)| ((job.owner.clone(), key), body));
+        if let Some((name, body)) = &named
+            && let Some(first) = self.submissions.get(name)
+            && self.jobs.get(&first.job).is_some_and(|row| row.within(&Scope::All))
+        {
+            return match first.body == *body {
+                true => Ok(Accepted { id: first.job, again: true, duplicate: false }),
+                false => Err(AcceptError::KeyReused),
+            };
+        }
+        let holder = self.holder(&job);
+        if let Some((name, body)) = named {
+            self.submissions.insert(name, Submission { body, job: holder.unwrap_or(job.id), at });
+        }
+        Ok(match holder {
+            Some(id) => Accepted { id, again: true, duplicate: true },
+            None => self.accept(job),
+        })
     }
 }

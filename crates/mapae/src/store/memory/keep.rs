@@ -155,12 +155,11 @@ impl Tables {
             }
             if let Some(each) = self.limits.each_owner(&row.new.kind).filter(|_| row.hint() == Some(0)) {
                 let (lane, owner) = (row.new.lane(), row.new.owner.clone());
-                let account = accounts.get(&(each.gate, Some(owner.clone()))).copied().unwrap_or_default();
+                let whose = (each.gate.clone(), Some(owner.clone()));
+                let account = accounts.get(&whose).copied().unwrap_or_default();
                 let rung = || self.turns_of(row.new.id).1;
                 let offered = offered.entry((lane, owner)).or_insert_with(rung);
-                if *offered + account.in_use >= each.places
-                    || account.next.is_some_and(|next| next > now + each.spare)
-                {
+                if *offered + account.in_use >= each.places || each.is_paced(account.next, now) {
                     continue;
                 }
                 *offered += 1;

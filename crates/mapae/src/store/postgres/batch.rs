@@ -13,7 +13,9 @@ use crate::job::batch::{BatchState, MEMBERS_MAX, Member};
 use crate::job::lease::Lease;
 use crate::job::name::JobId;
 use crate::job::record::NewJob;
-use crate::store::contract::{AcceptError, Accepted, Batches, ControlError, Scope, SettleError, StoreError};
+use crate::store::contract::{
+    AcceptError, Accepted, AddError, Batches, ControlError, Scope, SettleError, StoreError,
+};
 use crate::store::row::{count, state, unreadable};
 
 #[async_trait]
@@ -34,7 +36,7 @@ impl Batches for Postgres {
         Ok(accepted)
     }
 
-    async fn add_parts(&self, scope: &Scope, parent: JobId, parts: Vec<NewJob>) -> Result<u32, ControlError> {
+    async fn add_parts(&self, scope: &Scope, parent: JobId, parts: Vec<NewJob>) -> Result<u32, AddError> {
         let mut connection = within(self.pool.acquire()).await?;
         let mut tx = within(connection.begin()).await?;
         // The parent's row first, as whoever ends it takes them: none joins a batch whose parent has ended.
@@ -59,11 +61,23 @@ impl Batches for Postgres {
         .await?;
         let before = match open {
             Some(row) => count(row.try_get("parts").map_err(StoreError::from)?)?,
-            None => return Err(self.refused(scope, parent).await?),
+            None => return Err(self.refused(scope, parent).await?.into()),
         };
         if u64::from(before) + parts.len() as u64 > u64::from(MEMBERS_MAX) {
-            return Err(ControlError::Conflict(State::Pending));
+            return Err(ControlError::Conflict(State::Pending).into());
         }
+        let there: Vec<Uuid> =
+            sqlx::query("select job from mapae.members where batch = $1 and job = any($2)")
+                .bind(parent.0)
+                .bind(parts.iter().map(|part| part.id.0).collect::<Vec<_>>())
+                .rows(&mut *tx)
+                .await?
+                .iter()
+                .map(|row| row.try_get("job"))
+                .collect::<Result<_, _>>()
+                .map_err(StoreError::from)?;
+        // Also such as are deleted by now: they are not made again.
+        let parts: Vec<NewJob> = parts.into_iter().filter(|part| !there.contains(&part.id.0)).collect();
         let added = join(&mut tx, parent, &parts, self.outbox).await?;
         within(tx.commit()).await?;
         Ok(before + added)
@@ -101,7 +115,7 @@ impl Batches for Postgres {
         }
         let first = gathers(&mut tx, lease.job, true).await?;
         if first {
-            join(&mut tx, lease.job, &parts, self.outbox).await?;
+            join(&mut tx, lease.job, &parts, self.outbox).await.map_err(AcceptError::without_key)?;
         }
         within(tx.commit()).await?;
         Ok(first)
@@ -268,14 +282,17 @@ async fn join(
     parent: JobId,
     parts: &[NewJob],
     outbox: bool,
-) -> Result<u32, StoreError> {
+) -> Result<u32, AcceptError> {
     if parts.is_empty() {
         return Ok(0);
     }
     let made = make(tx, parts, outbox).await?;
-    let fresh =
-        |(part, made): (&NewJob, _)| matches!(made, Ok(Accepted { again: false, .. })).then_some(part.id.0);
-    let fresh: Vec<Uuid> = parts.iter().zip(made).filter_map(fresh).collect();
+    let mut fresh: Vec<Uuid> = Vec::with_capacity(parts.len());
+    for (part, made) in parts.iter().zip(made) {
+        if !made?.again {
+            fresh.push(part.id.0);
+        }
+    }
     sqlx::query("update mapae.jobs set batch = $1 where id = any($2)")
         .bind(parent.0)
         .bind(&fresh)
@@ -292,7 +309,7 @@ async fn join(
     .bind(&fresh)
     .done(tx)
     .await?;
-    u32::try_from(fresh.len()).map_err(unreadable)
+    Ok(u32::try_from(fresh.len()).map_err(unreadable)?)
 }
 
 fn ended(text: Option<String>) -> Result<Option<State>, StoreError> {

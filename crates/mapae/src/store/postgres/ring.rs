@@ -32,6 +32,16 @@ macro_rules! owners {
     };
 }
 
+/// One of the jobs of `k.owner` in lane $1 that are not rung is due: an owner whose jobs come later takes no place of
+/// those who wait. As a value, so that it is looked at for one owner after the other.
+macro_rules! has_due {
+    () => {
+        "(select true from mapae.jobs d
+           where d.lane = $1 and d.owner = k.owner and d.state = 'pending' and d.hint = 0 and d.due_at <= now()
+           limit 1)"
+    };
+}
+
 /// The end of all ways to ring: what is `taken (id, owner, due_at, state, hint)` gets its turn. Binds $1 lane,
 /// $3 again. Joined by id alone, and to the state by value: see `claimed!` in `claim.rs`.
 macro_rules! take_turns {
@@ -156,8 +166,12 @@ impl Postgres {
         let rows = sqlx::query(concat!(
             owners!(),
             "chosen (owner) as (
-                select owner from owners where owner is not null
-                 order by md5(owner || $4) limit $5
+                select k.owner
+                  from (select owner from owners where owner is not null order by md5(owner || $4)) k
+                 where ",
+            has_due!(),
+            "
+                 limit $5
             ), taken as (
                 select x.id, x.owner, x.due_at, x.state, x.hint
                   from chosen
@@ -200,19 +214,21 @@ impl Postgres {
                  where s.gate = $6 and j.state = 'running' and j.leased_until > now()
                  group by s.owner
             ), chosen (owner, places) as (
-                select o.owner, $7 - o.jobs
-                  from (select k.owner, coalesce(r.jobs, 0)
+                select k.owner, $7 - k.jobs
+                  from (select o.owner, coalesce((select r.jobs from running r where r.owner = o.owner), 0)
                                + (select count(*) from (select from mapae.jobs f
-                                   where f.lane = $1 and f.owner = k.owner and f.state = 'pending' and f.hint > 0
+                                   where f.lane = $1 and f.owner = o.owner and f.state = 'pending' and f.hint > 0
                                    limit $7) f) as jobs
-                          from owners k
-                          left join running r on r.owner = k.owner
-                         where k.owner is not null) o
-                 where o.jobs < $7
-                   and not exists (select from mapae.gates g
-                                    where g.name = $6 and g.owner = o.owner
-                                      and g.next_at > now() + $8 * interval '1 microsecond')
-                 order by md5(o.owner || $4) limit $5
+                          from (select owner from owners where owner is not null order by md5(owner || $4)) o) k
+                 where k.jobs < $7
+                   and (select true from mapae.gates g
+                         where g.name = $6 and g.owner = k.owner
+                           and g.next_at > now() + $8 * interval '1 microsecond'
+                           and g.next_at <= now() + $9 * interval '1 microsecond') is null
+                   and ",
+            has_due!(),
+            "
+                 limit $5
             ), taken as (
                 select x.id, x.owner, x.due_at, x.state, x.hint
                   from chosen
@@ -235,6 +251,7 @@ impl Postgres {
         .bind(each.gate.to_string())
         .bind(i64::try_from(each.places).unwrap_or(i64::MAX / 4))
         .bind(as_micros(each.spare))
+        .bind(as_micros(each.reach))
         .rows(&self.pool)
         .await?;
         by_turn(&rows)

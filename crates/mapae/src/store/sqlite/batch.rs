@@ -13,7 +13,9 @@ use crate::job::batch::{AWAITED, BatchState, MEMBERS_MAX, Member};
 use crate::job::lease::Lease;
 use crate::job::name::JobId;
 use crate::job::record::NewJob;
-use crate::store::contract::{AcceptError, Accepted, Batches, ControlError, Scope, SettleError, StoreError};
+use crate::store::contract::{
+    AcceptError, Accepted, AddError, Batches, ControlError, Scope, SettleError, StoreError,
+};
 use crate::store::row::{count, state};
 
 #[async_trait]
@@ -42,7 +44,7 @@ impl Batches for Sqlite {
         .await
     }
 
-    async fn add_parts(&self, scope: &Scope, parent: JobId, parts: Vec<NewJob>) -> Result<u32, ControlError> {
+    async fn add_parts(&self, scope: &Scope, parent: JobId, parts: Vec<NewJob>) -> Result<u32, AddError> {
         let scope = scope.clone();
         self.write(async move |tx| {
             let query = sqlx::query(
@@ -56,13 +58,12 @@ impl Batches for Sqlite {
             )
             .bind(parent.0)
             .bind(scope.owner());
-            let Some(row) = tx.row(query).await? else { return Err(refused(tx, &scope, parent).await?) };
+            let Some(row) = tx.row(query).await? else { return Err(refused(tx, &scope, parent).await?.into()) };
             let before = count(row.try_get("parts").map_err(StoreError::from)?)?;
             if u64::from(before) + parts.len() as u64 > u64::from(MEMBERS_MAX) {
-                return Err(ControlError::Conflict(State::Pending));
+                return Err(ControlError::Conflict(State::Pending).into());
             }
-            let added = join(tx, parent, &parts).await.map_err(AcceptError::without_key)?;
-            Ok(before + added)
+            Ok(before + join(tx, parent, &parts).await?)
         })
         .await
     }

@@ -28,6 +28,27 @@ macro_rules! outbox_lanes {
 }
 pub(super) use outbox_lanes;
 
+/// The owners who have jobs in lane $1 that are due at $4 and not rung, each found by two looks at the index. Those whose
+/// jobs come later take no place of theirs.
+macro_rules! owners {
+    () => {
+        "
+        with recursive named (owner) as (
+            select min(owner) from jobs where lane = $1 and state = 'pending' and hint = 0
+            union all
+            select (select min(j.owner) from jobs j
+                     where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > last.owner)
+              from named last where last.owner is not null
+        ), owners (owner) as (
+            select owner from named
+             where owner is not null
+               and exists (select 1 from jobs j
+                            where j.lane = $1 and j.owner = named.owner and j.state = 'pending' and j.hint = 0
+                              and j.due_at <= $4)
+        ), "
+    };
+}
+
 /// The end of both ways to ring: what is `taken (id, owner, due_at)` gets its turn. Binds $1 lane, $3 again,
 /// $4 now. Without its `in` the planner goes through the whole outbox for the few that are placed.
 macro_rules! take_turns {
@@ -151,15 +172,9 @@ async fn ring_fair(
 ) -> Result<Vec<Rung>, StoreError> {
     // In another order in each pass: of more owners than one pass takes, all come round.
     let query = sqlx::query(concat!(
-        "
-        with recursive owners (owner) as (
-            select min(owner) from jobs where lane = $1 and state = 'pending' and hint = 0
-            union all
-            select (select min(j.owner) from jobs j
-                     where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > last.owner)
-              from owners last where last.owner is not null
-        ), some (owner) as materialized (
-            select owner from owners where owner is not null order by random() limit $5
+        owners!(),
+        "some (owner) as materialized (
+            select owner from owners order by random() limit $5
         ), taken as (
             select j.id, j.owner, j.due_at
               from some
@@ -189,14 +204,8 @@ async fn ring_each(
     each: &EachOwner,
 ) -> Result<Vec<Rung>, StoreError> {
     let query = sqlx::query(concat!(
-        "
-        with recursive owners (owner) as (
-            select min(owner) from jobs where lane = $1 and state = 'pending' and hint = 0
-            union all
-            select (select min(j.owner) from jobs j
-                     where j.lane = $1 and j.state = 'pending' and j.hint = 0 and j.owner > last.owner)
-              from owners last where last.owner is not null
-        ), working as (
+        owners!(),
+        "working as (
             select s.owner, sum(s.amount) as jobs
               from shares s
              cross join jobs j on j.id = s.job and j.token = s.token
@@ -209,11 +218,11 @@ async fn ring_each(
                                where f.lane = $1 and f.owner = named.owner and f.state = 'pending' and f.hint > 0
                                limit $7)) as jobs
                       from owners named
-                      left join working busy on busy.owner = named.owner
-                     where named.owner is not null) known
+                      left join working busy on busy.owner = named.owner) known
              where known.jobs < $7
                and not exists (select 1 from gates g
-                                where g.name = $6 and g.owner = known.owner and g.next_at > $4 + $8)
+                                where g.name = $6 and g.owner = known.owner
+                                  and g.next_at > $4 + $8 and g.next_at <= $4 + $9)
              order by random() limit $5
         ), ranked as (
             select j.id, j.owner, j.due_at, some.places,
@@ -236,7 +245,8 @@ async fn ring_each(
     .bind(OWNERS_MAX)
     .bind(each.gate.to_string())
     .bind(i64::try_from(each.places).unwrap_or(i64::MAX / 4))
-    .bind(as_micros(each.spare));
+    .bind(as_micros(each.spare))
+    .bind(as_micros(each.reach));
     rung(tx, query).await
 }
 

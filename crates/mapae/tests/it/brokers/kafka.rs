@@ -20,7 +20,7 @@ use crate::stores::soon;
 /// Partitions of a lane: more than workers in any test, and few enough that a test server bears all topics.
 pub(super) const PARTITIONS: i32 = 3;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 pub(crate) struct Hand {

@@ -197,7 +197,7 @@ async fn every_pointer_five_times_runs_each_job_once() {
 async fn jobs_behind_a_busy_worker_are_not_rung_again_and_again_and_lost_ones_are() {
     everywhere(async |server, database| {
         let name = format!("{} {}", server.name, database.name);
-        let site = site(server, database, Duration::from_millis(200)).await;
+        let site = site(server, database, Duration::from_millis(500)).await;
         let (runs, gate) = (Arc::default(), Arc::new(Semaphore::new(0)));
         let lanes = ["k", "k:high", "k:low", "other"].map(|lane| lane.parse().unwrap());
         server.broker().ensure(&lanes).await.unwrap();

@@ -2,10 +2,10 @@
 
 use mapae::job::State;
 use mapae::job::batch::{AWAITED, BatchState, WAITING};
-use mapae::job::name::JobId;
+use mapae::job::name::{IdempotencyKey, JobId};
 use mapae::job::record::NewJob;
 use mapae::job::retry::{Failure, Verdict};
-use mapae::store::contract::{Claim, ControlError, Retention, Scope, SettleError};
+use mapae::store::contract::{AcceptError, AddError, Claim, ControlError, Retention, Scope, SettleError};
 
 use super::lost;
 use crate::stores::{Bench, LEASE, everywhere, failure, job, owner, soon};
@@ -95,12 +95,12 @@ async fn an_open_batch_takes_parts_until_it_is_sealed() {
         let add = async |scope: &Scope| bench.store.add_parts(scope, parent, more.clone()).await;
         assert_eq!(add(&acme).await.unwrap(), 3);
         assert_eq!(add(&acme).await.unwrap(), 3, "the same again");
-        assert!(matches!(add(&other).await, Err(ControlError::NotFound)));
+        assert!(matches!(add(&other).await, Err(AddError::Control(ControlError::NotFound))));
         assert!(matches!(bench.store.seal(&other, parent).await, Err(ControlError::NotFound)));
         assert_eq!(bench.store.batch(&other, parent).await.unwrap(), None);
         assert_eq!(bench.store.members(&other, parent, None, 9).await.unwrap(), []);
         bench.store.seal(&acme, parent).await.unwrap();
-        assert!(matches!(add(&acme).await, Err(ControlError::Conflict(State::Pending))));
+        assert!(matches!(add(&acme).await, Err(AddError::Control(ControlError::Conflict(State::Pending)))));
         assert_eq!(bench.woken().await, 0);
         for part in &more {
             bench.store.cancel(&Scope::All, part.id).await.unwrap();
@@ -109,6 +109,31 @@ async fn an_open_batch_takes_parts_until_it_is_sealed() {
         assert_eq!(bench.ends(parent).await, [Some(State::Cancelled); 3]);
         let none = bench.accept(job()).await;
         assert!(matches!(bench.store.seal(&acme, none).await, Err(ControlError::NotFound)), "no batch");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_parts_whose_key_was_used_for_something_else_none_is_added() {
+    everywhere(async |bench| {
+        let (parent, _) = bench.batch(vec![], false).await;
+        let key: IdempotencyKey = "k".parse().unwrap();
+        let keyed = |body: u8| NewJob { idempotency: Some((key.clone(), [body; 32])), ..job() };
+        let (first, other) = (vec![keyed(1), job()], vec![keyed(2), job()]);
+        let add = async |parts: &[NewJob]| bench.store.add_parts(&Scope::All, parent, parts.to_vec()).await;
+        assert_eq!(add(&first).await.unwrap(), 2);
+        assert_eq!(add(&first).await.unwrap(), 2, "the same again");
+        assert!(matches!(add(&other).await, Err(AddError::Accept(AcceptError::KeyReused))));
+        assert_eq!(bench.stands(parent).await.parts, 2);
+        // Deleted and buried: they are not made again.
+        for part in &first {
+            assert!(bench.store.delete(&Scope::All, part.id).await.is_ok());
+        }
+        let retention = Retention { finished: LEASE, failed: LEASE, memory: LEASE };
+        assert_eq!(bench.store.prune(&retention, 9).await.unwrap().buried, 2);
+        assert_eq!(add(&first).await.unwrap(), 2);
+        assert_eq!(bench.store.job(&Scope::All, first[0].id).await.unwrap(), None);
+        assert_eq!(bench.store.job(&Scope::All, other[1].id).await.unwrap(), None);
     })
     .await;
 }

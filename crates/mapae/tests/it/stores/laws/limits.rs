@@ -9,7 +9,7 @@ use mapae::job::name::{JobId, Lane, Owner};
 use mapae::job::record::{NewJob, Source};
 use mapae::job::resource::{Need, Needs, Room};
 use mapae::job::retry::Verdict;
-use mapae::store::contract::{Claim, Claimed, Holding, RingPlan};
+use mapae::store::contract::{Claim, Claimed, Holding, RingPlan, Scope};
 
 use super::quota;
 use crate::stores::{Bench, LEASE, everywhere, job, kind, lane, owner, plan};
@@ -314,6 +314,52 @@ async fn an_owner_whose_pace_is_ahead_is_not_rung() {
         assert_eq!(bench.ring().await.len(), 0);
         bench.harness.pass(LEASE / 10).await;
         assert_eq!(bench.ring().await.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_due_is_rung_at_once_however_many_other_owners_have_jobs_for_later() {
+    everywhere(async |bench| {
+        let mut limits = Limits::default();
+        limits.kind(job().kind, Limit::default(), at_a_time(1));
+        bench.store.limit(limits);
+        let tonight = bench.store.now().await.unwrap() + 100 * LEASE;
+        for number in 0..200 {
+            let owner = owner(&format!("tenant-{number:03}"));
+            bench.accept(NewJob { owner, run_at: Some(tonight), ..job() }).await;
+        }
+        for _ in 0..5 {
+            let due = bench.accept(job()).await;
+            let rung: Vec<JobId> = bench.ring().await.into_iter().map(|rung| rung.job).collect();
+            assert_eq!(rung, [due]);
+            bench.store.cancel(&Scope::All, due).await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_rate_that_was_changed_holds_from_now_on() {
+    everywhere(async |bench| {
+        let rate = |starts, per| Limit { concurrent: None, rate: Some(Rate { starts, per, burst: 1 }) };
+        let limit = |limit| {
+            let mut limits = Limits::default();
+            limits.kind(job().kind, limit, limit);
+            bench.store.limit(limits);
+        };
+        limit(rate(1, 1_000 * LEASE));
+        bench.rung(3, |job| job).await;
+        let worker = bench.join("w").await;
+        let started = async || {
+            bench.ring().await;
+            bench.claim_some(worker.holder(), lane()).await.holdings.len()
+        };
+        assert_eq!((started().await, started().await), (1, 0));
+        limit(rate(1, LEASE / 10));
+        assert_eq!((started().await, started().await), (1, 0), "not only after a thousand leases");
+        bench.harness.pass(LEASE / 10).await;
+        assert_eq!(started().await, 1);
     })
     .await;
 }
