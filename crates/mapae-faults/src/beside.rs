@@ -6,7 +6,8 @@ use std::time::Duration;
 use mapae::fault::Point;
 use tokio::process::Command;
 
-use crate::cell::{Cell, Fault, Scene, Store};
+use crate::broker::Broker;
+use crate::cell::{Cell, Fault, Pair, Scene, Store};
 use crate::client::Ask;
 use crate::line::{Line, Weather};
 use crate::process::{Process, children};
@@ -33,16 +34,32 @@ pub(crate) enum What {
     Restarted,
     /// A limit on memory kills the process that reads a document.
     Memory,
+    /// The broker loses all that it has of ours, twice.
+    Wiped,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Beside {
     what: What,
-    store: Store,
+    pair: Pair,
 }
 
-const ALL: [What; 7] =
-    [What::Line, What::Disk, What::Clock, What::Name, What::Restored, What::Restarted, What::Memory];
+const ALL: [What; 8] = [
+    What::Line,
+    What::Disk,
+    What::Clock,
+    What::Name,
+    What::Restored,
+    What::Restarted,
+    What::Memory,
+    What::Wiped,
+];
+
+/// How soon a pointer that a broker has lost is rung again.
+const RESCAN: Duration = Duration::from_secs(2);
+
+/// Jobs that wait when a broker loses their pointers: more than two workers take into their hands.
+const WAITING: usize = 24;
 
 /// Where Debian's package `faketime` has it.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -51,27 +68,39 @@ const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 const DISK: &str = "1000000";
 
 impl Beside {
-    /// A line, a restart, and a clock that is not the database's are there only where there is a server.
-    pub(crate) fn all(stores: &[Store]) -> Vec<Self> {
-        let each = stores.iter().flat_map(|&store| ALL.map(|what| Self { what, store }));
-        let served = |one: &Self| {
-            one.store == Store::Postgres || !matches!(one.what, What::Line | What::Clock | What::Restarted)
+    /// A line, a restart, and a clock that is not the database's are there only where there is a server. A disk and
+    /// a document are no matter of a broker.
+    pub(crate) fn all(pairs: &[Pair]) -> Vec<Self> {
+        let each = pairs.iter().flat_map(|&pair| ALL.map(|what| Self { what, pair }));
+        let played = |one: &Self| match one.what {
+            What::Line | What::Clock | What::Restarted => one.pair.store == Store::Postgres,
+            What::Disk | What::Memory => !one.pair.broker.delivers(),
+            What::Wiped => one.pair.broker.delivers(),
+            // Whoever has the old file of a SQLite open goes on in that, and with a broker others hear of it.
+            What::Restored => one.pair.store == Store::Postgres || !one.pair.broker.delivers(),
+            What::Name => true,
         };
-        each.filter(served).collect()
+        each.filter(played).collect()
+    }
+
+    pub(crate) fn broker(self) -> Broker {
+        self.pair.broker
     }
 
     pub(crate) async fn play(self, world: &World) -> Outcome<()> {
         if self.what == What::Restarted {
             return self.on_a_server_of_its_own(world).await;
         }
-        let mut site = Site::make(world, self.store).await?;
+        let world = World { rescan: Some(RESCAN), ..world.clone() };
+        let mut site = Site::make(&world, self.pair).await?;
         let played = match self.what {
             What::Line => line(&site).await,
             What::Disk => disk(&site).await,
             What::Clock => clock(&site).await,
             What::Name => name(&site).await,
-            What::Restored => restored(&mut site, self.store).await,
+            What::Restored => restored(&mut site, self.pair).await,
             What::Memory => memory(&site).await,
+            What::Wiped => wiped(&site).await,
             What::Restarted => Ok(()),
         };
         self.over(site, played).await
@@ -81,7 +110,7 @@ impl Beside {
         let shared = world.postgres.as_deref().ok_or_else(|| Trouble::Site("no PostgreSQL".into()))?;
         let mut server = Server::start(shared).await?;
         let world = World { postgres: Some(server.url.clone()), ..world.clone() };
-        let site = Site::make(&world, self.store).await?;
+        let site = Site::make(&world, self.pair).await?;
         let played = restarted(&site, &mut server).await;
         self.over(site, played).await?;
         server.clear().await
@@ -113,8 +142,9 @@ impl fmt::Display for Beside {
             What::Restored => "restored",
             What::Restarted => "restarted",
             What::Memory => "memory",
+            What::Wiped => "wiped",
         };
-        write!(f, "beside/{what}/{}", self.store.name())
+        write!(f, "beside/{what}/{}", self.pair)
     }
 }
 
@@ -147,6 +177,7 @@ async fn line(site: &Site) -> Outcome<()> {
     }
     site.ended().await?;
     site.client.cancel_too_late(&address).await?;
+    site.emptied().await?;
     door.kill().await;
     for worker in &mut workers {
         worker.kill().await;
@@ -175,6 +206,7 @@ async fn restarted(site: &Site, server: &mut Server) -> Outcome<()> {
     }
     site.ended().await?;
     site.client.cancel_too_late(&address).await?;
+    site.emptied().await?;
     if door.has_ended() || workers.iter_mut().any(Process::has_ended) {
         return Err(Trouble::broken("a process ended with the database, which is no reason to"));
     }
@@ -233,6 +265,7 @@ async fn memory(site: &Site) -> Outcome<()> {
         return Err(Trouble::broken("the worker died with the reader"));
     }
     site.client.cancel_too_late(&address).await?;
+    site.emptied().await?;
     door.kill().await;
     worker.kill().await;
     Ok(())
@@ -280,6 +313,7 @@ async fn disk(site: &Site) -> Outcome<()> {
     let mut worker = site.worker("a", None)?;
     site.ended().await?;
     site.client.cancel_too_late(&address).await?;
+    site.emptied().await?;
     door.kill().await;
     worker.kill().await;
     Ok(())
@@ -320,6 +354,7 @@ async fn clock(site: &Site) -> Outcome<()> {
     }
     site.ended().await?;
     site.client.cancel_too_late(&address).await?;
+    site.emptied().await?;
     door.kill().await;
     for other in &mut others {
         other.kill().await;
@@ -330,12 +365,12 @@ async fn clock(site: &Site) -> Outcome<()> {
 async fn name(site: &Site) -> Outcome<()> {
     let (mut door, address) = site.door("door", None)?;
     site.service.hold(true);
-    let mut first = site.worker_as("first", "same")?;
+    let mut first = site.worker_as("first", "same", None)?;
     site.client.insist(&address, &Ask::new("key-0")).await?;
     if !until(PATIENCE, async || site.service.held() > 0).await {
         return Err(Trouble::broken("no job is started in time"));
     }
-    let mut second = site.worker_as("second", "same")?;
+    let mut second = site.worker_as("second", "same", None)?;
     let code = second.code().await;
     if code.is_none_or(|code| code == 0) {
         return Err(Trouble::broken(format!("a second worker of one name is not refused: {code:?}")));
@@ -347,11 +382,11 @@ async fn name(site: &Site) -> Outcome<()> {
     first.kill().await;
     site.service.hold(false);
     site.service.release();
-    let mut third = site.worker_as("third", "same")?;
+    let mut third = site.worker_as("third", "same", None)?;
     until(PATIENCE, async || {
         // The name may not be free at once.
         if third.has_ended()
-            && let Ok(again) = site.worker_as("third", "same")
+            && let Ok(again) = site.worker_as("third", "same", None)
         {
             third = again;
         }
@@ -360,13 +395,15 @@ async fn name(site: &Site) -> Outcome<()> {
     .await;
     site.ended().await?;
     site.client.cancel_too_late(&address).await?;
+    site.emptied().await?;
     door.kill().await;
     third.kill().await;
     Ok(())
 }
 
-async fn restored(site: &mut Site, store: Store) -> Outcome<()> {
-    let cell = Cell { scene: Scene::Work, point: Point::SettleAsked, store, fault: Fault::Freeze };
+async fn restored(site: &mut Site, pair: Pair) -> Outcome<()> {
+    let Pair { store, broker } = pair;
+    let cell = Cell { scene: Scene::Work, point: Point::SettleAsked, store, broker, fault: Fault::Freeze };
     let (mut door, address) = site.door("door", None)?;
     site.client.insist(&address, &Ask::new("key-0")).await?;
     site.back_up().await?;
@@ -390,8 +427,41 @@ async fn restored(site: &mut Site, store: Store) -> Outcome<()> {
     site.service.release();
     site.ended().await?;
     site.client.cancel_too_late(&address).await?;
+    site.emptied().await?;
     for process in [&mut door, &mut worker, &mut zombie] {
         process.kill().await;
+    }
+    Ok(())
+}
+
+async fn wiped(site: &Site) -> Outcome<()> {
+    let (mut door, address) = site.door("door", None)?;
+    let mut workers = [site.worker("a", None)?, site.worker("b", None)?];
+    for time in 0..2 {
+        site.service.hold(true);
+        for number in 0..WAITING {
+            site.client.insist(&address, &Ask::new(format!("key-{time}-{number}"))).await?;
+        }
+        // Every slot of both is busy; what they cannot hold is with the broker.
+        if !until(PATIENCE, async || site.service.held() == 4).await {
+            return Err(Trouble::broken("two workers do not fill their slots in time"));
+        }
+        if site.corner.left().await?.is_empty() {
+            return Err(Trouble::NotHit("the broker had nothing to lose".into()));
+        }
+        site.corner.clear().await?;
+        site.service.hold(false);
+        site.service.release();
+        site.ended().await?;
+    }
+    site.client.cancel_too_late(&address).await?;
+    site.emptied().await?;
+    if door.has_ended() || workers.iter_mut().any(Process::has_ended) {
+        return Err(Trouble::broken("a process ended over what the broker had lost, which is no reason to"));
+    }
+    door.kill().await;
+    for worker in &mut workers {
+        worker.kill().await;
     }
     Ok(())
 }

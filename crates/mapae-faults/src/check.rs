@@ -28,6 +28,7 @@ pub(crate) fn broken_promises(facts: &Facts, faults: usize) -> Vec<String> {
     sent(facts, &mut broken);
     broken.extend(facts.missing.iter().map(|file| format!("the file {file} is lost")));
     broken.extend(facts.hidden.iter().map(|file| format!("no collector would find the file {file}")));
+    broken.extend(facts.left.iter().map(|left| format!("the broker still has {left}")));
     if facts.orphans.len() > faults * ORPHANS_EACH {
         broken.push(format!("{} files belong to nobody after {faults} faults", facts.orphans.len()));
     }
@@ -220,7 +221,7 @@ mod tests {
     #[test]
     fn every_broken_promise_is_noticed() {
         let id = Uuid::from_u128(7);
-        let breaks: [(&str, Break); 14] = [
+        let breaks: [(&str, Break); 15] = [
             ("a job is lost", |facts| facts.jobs.clear()),
             ("a key has two answers", |facts| {
                 facts.told.push(Told::Accepted { key: "k".into(), id: "other".into() });
@@ -245,6 +246,7 @@ mod tests {
                 facts.taken.as_mut().unwrap().pop();
             }),
             ("events out of order", |facts| facts.taken.as_mut().unwrap().swap(1, 3)),
+            ("a pointer that is left", |facts| facts.left.push("a stream: 1 entry".into())),
             ("files that are nobody's", |facts| facts.orphans = vec!["file".into(); 5]),
         ];
         for (what, break_it) in breaks {

@@ -1,4 +1,4 @@
-//! What is left when all is over: rows, files, calls, and what clients were told. Plain values.
+//! What is left when all is over: rows, files, pointers, calls, and what clients were told. Plain values.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +25,8 @@ pub(crate) struct Facts {
     pub(crate) orphans: Vec<String>,
     /// Events in the order they were taken: job and number. `None` where nobody takes any.
     pub(crate) taken: Option<Vec<(Uuid, i64)>>,
+    /// What of ours the broker still has, in words.
+    pub(crate) left: Vec<String>,
 }
 
 #[derive(Clone, Debug)]

@@ -2,14 +2,15 @@
 //!
 //! | module | |
 //! |---|---|
-//! | `cell` | the plan: point × scene × store × fault |
+//! | `cell` | the plan: point × scene × store × broker × fault |
 //! | `scene`, `random`, `beside` | what goes on around a fault |
-//! | `site`, `process`, `server` | folder, database, processes |
+//! | `site`, `broker`, `process`, `server` | folder, database, part of a broker, processes |
 //! | `service`, `client`, `subject` | who works, who asks, and a worker made with the library |
 //! | `look`, `facts`, `check` | what is left, and whether the promises hold |
 //! | `plan`, `report` | what was asked for, and what is told |
 
 mod beside;
+mod broker;
 mod cell;
 mod check;
 mod client;

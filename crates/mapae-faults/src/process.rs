@@ -50,17 +50,22 @@ impl Process {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Waits until the planned fault has happened, as the process itself wrote down before.
-    pub(crate) async fn hit(&mut self, cell: Cell) -> Outcome<()> {
+    /// The planned fault has happened, as the process itself wrote down before.
+    pub(crate) fn has_hit(&self, cell: Cell) -> bool {
         let line = format!("{} {}", cell.fault.name(), cell.point.name());
+        self.lines().contains(&line)
+    }
+
+    /// Waits until the planned fault has happened.
+    pub(crate) async fn hit(&mut self, cell: Cell) -> Outcome<()> {
         let mut ended = None;
         let hit = until(PATIENCE, async || {
             // In this order: what it wrote before its end is there when the end is seen.
             ended = self.child.try_wait().ok().flatten();
-            self.lines().contains(&line) || ended.is_some()
+            self.has_hit(cell) || ended.is_some()
         })
         .await;
-        if !hit || !self.lines().contains(&line) {
+        if !hit || !self.has_hit(cell) {
             let how = ended.map_or("it goes on".to_owned(), |status| format!("it ended with {status}"));
             return Err(Trouble::NotHit(format!("{} never came to {}; {how}", self.name, cell.point.name())));
         }

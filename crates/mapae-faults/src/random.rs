@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cell::Store;
+use crate::cell::Pair;
 use crate::client::{Ask, PAUSE};
 use crate::process::Process;
 use crate::site::{Site, World};
@@ -34,8 +34,8 @@ impl Numbers {
 }
 
 /// One round of so many kills. What exactly is hit depends on the machine; who and when on the seed.
-pub(crate) async fn round(world: &World, store: Store, seed: u64, kills: usize) -> Outcome<()> {
-    let site = Site::make(world, store).await?;
+pub(crate) async fn round(world: &World, pair: Pair, seed: u64, kills: usize) -> Outcome<()> {
+    let site = Site::make(world, pair).await?;
     let played = match storm(&site, seed, kills).await {
         Ok(()) => site.check(kills).await,
         failed => failed,
@@ -43,7 +43,7 @@ pub(crate) async fn round(world: &World, store: Store, seed: u64, kills: usize) 
     match played {
         Ok(()) => site.clear().await,
         Err(trouble) => {
-            eprintln!("   seed {seed} on {}: what is left lies in {}", store.name(), site.folder.display());
+            eprintln!("   seed {seed} on {pair}: what is left lies in {}", site.folder.display());
             Err(trouble)
         }
     }
@@ -109,6 +109,7 @@ async fn storm(site: &Site, seed: u64, kills: usize) -> Outcome<()> {
     site.ended().await?;
     let address = doors.borrow().clone();
     site.client.cancel_too_late(&address).await?;
+    site.emptied().await?;
     for process in &mut processes {
         Process::kill(process).await;
     }

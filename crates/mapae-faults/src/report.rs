@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::cell::{Cell, Fault, Store};
+use crate::broker::Broker;
+use crate::cell::{Cell, Fault, Pair, Store};
 
-/// point × store × fault: how often it was green, and how often not.
+/// point × store × broker × fault: how often it was green, and how often not.
 #[derive(Default)]
 pub(crate) struct Table {
     cells: BTreeMap<Cell, (usize, usize)>,
@@ -20,28 +21,36 @@ impl Table {
         self.cells.values().all(|(_, reds)| *reds == 0)
     }
 
-    /// A row for each scene and point, in the order of the road.
+    /// For each broker a row for each scene and point, in the order of the road.
     pub(crate) fn show(&self) -> String {
-        let columns = Store::ALL.iter().flat_map(|store| Fault::ALL.map(|fault| (*store, fault)));
-        let columns: Vec<(Store, Fault)> = columns.collect();
+        let has = |broker: &Broker| self.cells.keys().any(|cell| cell.broker == *broker);
+        let shown: Vec<String> = Broker::ALL.into_iter().filter(has).map(|broker| self.of(broker)).collect();
+        shown.join("\n\n")
+    }
+
+    fn of(&self, broker: Broker) -> String {
+        let pairs = Store::ALL.map(|store| Pair { store, broker });
+        let columns = pairs.iter().flat_map(|pair| Fault::ALL.map(|fault| (*pair, fault)));
+        let columns: Vec<(Pair, Fault)> = columns.collect();
         let mut text = format!("{:<26}", "");
-        for (store, fault) in &columns {
-            text += &format!("{:>17}", format!("{} {}", store.name(), fault.name()));
+        for (pair, fault) in &columns {
+            text += &format!("{:>26}", format!("{pair} {}", fault.name()));
         }
-        let mut rows: Vec<_> = self.cells.keys().map(|cell| (cell.scene, cell.point)).collect();
+        let cells = self.cells.keys().filter(|cell| cell.broker == broker);
+        let mut rows: Vec<_> = cells.map(|cell| (cell.scene, cell.point)).collect();
         rows.sort();
         rows.dedup();
         for (scene, point) in rows {
             text += &format!("\n{:<26}", format!("{} {}", scene.name(), point.name()));
-            for &(store, fault) in &columns {
-                let found = self.cells.get(&Cell { scene, point, store, fault });
+            for &(Pair { store, broker }, fault) in &columns {
+                let found = self.cells.get(&Cell { scene, point, store, broker, fault });
                 let shown = match found {
                     None => "-".to_owned(),
                     Some((1, 0)) => "ok".to_owned(),
                     Some((greens, 0)) => format!("ok × {greens}"),
                     Some((greens, reds)) => format!("{reds} of {} BAD", greens + reds),
                 };
-                text += &format!("{shown:>17}");
+                text += &format!("{shown:>26}");
             }
         }
         text

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use mapae::fault::Mutant;
 
 use crate::beside::Beside;
-use crate::cell::{Cell, Store};
+use crate::cell::{Cell, Pair};
 use crate::plan::{HELP, Plan, What, mapae};
 use crate::report::Table;
 use crate::site::World;
@@ -17,6 +17,9 @@ use crate::{random, scene};
 
 /// Random kills in one round of a long run.
 const ROUND: usize = 50;
+
+/// Pairs that are struck at the same time.
+const ROUNDS_BESIDE: usize = 2;
 
 /// How long all jobs may take to end. With a broken promise in it, waiting proves nothing more.
 const BOUND: Duration = Duration::from_secs(90);
@@ -27,8 +30,8 @@ const TRIES_OF_MUTANTS: usize = 8;
 
 pub(crate) async fn run(plan: Plan) -> ExitCode {
     if plan.what == What::List {
-        Cell::all(&plan.stores).iter().for_each(|cell| println!("{cell}"));
-        Beside::all(&plan.stores).iter().for_each(|one| println!("{one}"));
+        plan.cells().iter().for_each(|cell| println!("{cell}"));
+        plan.beside_all().iter().for_each(|one| println!("{one}"));
         return ExitCode::SUCCESS;
     }
     if plan.what == What::Help {
@@ -43,14 +46,14 @@ pub(crate) async fn run(plan: Plan) -> ExitCode {
         eprintln!("error: there is no `mapae` beside this program\nhelp:  use `cargo xtask faults`");
         return ExitCode::FAILURE;
     };
-    let postgres = std::env::var("MAPAE_TEST_POSTGRES").ok();
-    if postgres.is_none() && plan.stores.contains(&Store::Postgres) {
+    if let Some(unset) = plan.variables().into_iter().find(|variable| std::env::var(variable).is_err()) {
         eprintln!(
-            "error: MAPAE_TEST_POSTGRES is not set\nhelp:  use `cargo xtask faults`, or --store sqlite"
+            "error: {unset} is not set\nhelp:  use `cargo xtask faults`, or --store sqlite --broker embedded"
         );
         return ExitCode::FAILURE;
     }
-    let world = World { mapae: program, postgres, mutant: plan.mutant.clone(), bound: BOUND };
+    let postgres = std::env::var("MAPAE_TEST_POSTGRES").ok();
+    let world = World { mapae: program, postgres, mutant: plan.mutant.clone(), bound: BOUND, rescan: None };
     let began = Instant::now();
     let green = match &plan.what {
         What::All { times, kills, resumes } => all(&world, &plan, *times, *kills, *resumes).await,
@@ -58,7 +61,7 @@ pub(crate) async fn run(plan: Plan) -> ExitCode {
             let green = chosen.is_empty() || cells(&world, &plan, chosen.clone()).await;
             beside(&world, &plan, others).await && green
         }
-        What::Random(kills) => rounds(&world, &plan.stores, plan.seed.unwrap_or(1), &[*kills]).await,
+        What::Random(kills) => rounds(&world, &plan.pairs(), plan.seed.unwrap_or(1), &[*kills]).await,
         What::Mutants => mutants(&world, &plan).await,
         What::List | What::Help => true,
     };
@@ -75,10 +78,9 @@ async fn all(world: &World, plan: &Plan, times: usize, kills: usize, resumes: bo
         let share = kills / times;
         let seed = far.seed + far.done as u64;
         let each: Vec<usize> = vec![ROUND.min(share); share.div_ceil(ROUND)];
-        let halves: Vec<usize> = each.iter().map(|kills| kills.div_ceil(plan.stores.len())).collect();
-        green &= cells(world, plan, Cell::all(&plan.stores)).await;
-        green &= beside(world, plan, &Beside::all(&plan.stores)).await;
-        green &= rounds(world, &plan.stores, seed * 1_000, &halves).await;
+        green &= cells(world, plan, plan.cells()).await;
+        green &= beside(world, plan, &plan.beside_all()).await;
+        green &= rounds(world, &plan.pairs(), seed * 1_000, &each).await;
         far.done += 1;
         far.write(far.done < times);
     }
@@ -116,21 +118,25 @@ async fn beside(world: &World, plan: &Plan, all: &[Beside]) -> bool {
     green
 }
 
-async fn rounds(world: &World, stores: &[Store], seed: u64, rounds: &[usize]) -> bool {
+async fn rounds(world: &World, pairs: &[Pair], seed: u64, rounds: &[usize]) -> bool {
     let mut green = true;
     for (at, &kills) in rounds.iter().enumerate() {
         let seed = seed + at as u64;
-        let both = stores
-            .iter()
-            .map(|&store| async move { (store, random::round(world, store, seed, kills).await) });
-        for (store, outcome) in futures_util::future::join_all(both).await {
-            let name = store.name();
+        let mut running = futures_util::stream::iter(pairs)
+            .map(|&pair| async move { (pair, random::round(world, pair, seed, kills).await) })
+            .buffered(ROUNDS_BESIDE);
+        while let Some((pair, outcome)) = running.next().await {
             match outcome {
-                Ok(()) => println!("ok      {kills} random kills on {name}, seed {seed}"),
+                Ok(()) => println!("ok      {kills} random kills on {pair}, seed {seed}"),
                 Err(trouble) => {
                     green = false;
-                    println!("BROKEN  {kills} random kills on {name}, seed {seed}\n  {trouble}");
-                    println!("  again: cargo xtask faults --random {kills} --seed {seed} --store {name}");
+                    let Pair { store, broker } = pair;
+                    println!("BROKEN  {kills} random kills on {pair}, seed {seed}\n  {trouble}");
+                    println!(
+                        "  again: cargo xtask faults --random {kills} --seed {seed} --store {} --broker {}",
+                        store.name(),
+                        broker.name()
+                    );
                 }
             }
         }
@@ -138,13 +144,15 @@ async fn rounds(world: &World, stores: &[Store], seed: u64, rounds: &[usize]) ->
     green
 }
 
-/// The cell in which each broken promise shows.
-fn shows(mutant: Mutant) -> &'static str {
+/// The cells in which each broken promise shows.
+fn shows(mutant: Mutant) -> &'static [&'static str] {
     match mutant {
-        Mutant::NoFence => "work/settle.asked/STORE/freeze",
-        Mutant::LateEvent => "work/settle.kept/STORE/kill",
-        Mutant::NoReaper => "work/claim.kept/STORE/kill",
-        Mutant::NoCancelGuard => "work/run.over/STORE/kill",
+        Mutant::NoFence => &["work/settle.asked/STORE/freeze"],
+        Mutant::LateEvent => &["work/settle.kept/STORE/kill"],
+        Mutant::NoReaper => &["work/claim.kept/STORE/kill"],
+        Mutant::NoCancelGuard => &["work/run.over/STORE/kill"],
+        Mutant::EarlyAck => &["work/claim.asked/STORE+valkey/kill", "work/claim.asked/STORE+rabbitmq/kill"],
+        Mutant::NoTakeOver => &["work/claim.asked/STORE+redis/kill"],
     }
 }
 
@@ -152,7 +160,7 @@ async fn mutants(world: &World, plan: &Plan) -> bool {
     let mut planned = Vec::new();
     for &mutant in Mutant::ALL {
         for store in &plan.stores {
-            planned.push((mutant, shows(mutant).replace("STORE", store.name())));
+            planned.extend(shows(mutant).iter().map(|cell| (mutant, cell.replace("STORE", store.name()))));
         }
     }
     let mut running = futures_util::stream::iter(planned)

@@ -19,10 +19,11 @@ const ASLEEP: Duration = Duration::from_secs(15);
 
 /// A cell from its first process to the last question. Its folder stays where it fails.
 pub(crate) async fn play(world: &World, cell: Cell) -> Outcome<()> {
-    let site = Site::make(world, cell.store).await?;
+    let site = Site::make(world, cell.pair()).await?;
     let played = match cell.scene {
         Scene::Door | Scene::Upload => door(&site, cell).await,
         Scene::Work | Scene::Result => work(&site, cell).await,
+        Scene::TakeOver => take_over(&site, cell).await,
         Scene::Stage => stage(&site, cell).await,
         Scene::Due => due(&site, cell).await,
         Scene::Reap => reap(&site, cell).await,
@@ -99,7 +100,7 @@ async fn work(site: &Site, cell: Cell) -> Outcome<()> {
         site.client.insist(&address, &ask).await?;
     }
     // A heartbeat has something to renew only while a job runs.
-    let beat = matches!(cell.point, Point::BeatAsked | Point::BeatKept);
+    let beat = matches!(cell.point, Point::BeatAsked | Point::BeatKept | Point::HoldAsked | Point::HoldKept);
     site.service.hold(beat);
     let mut hit = site.worker("a", Some(cell))?;
     hit.hit(cell).await?;
@@ -108,6 +109,38 @@ async fn work(site: &Site, cell: Cell) -> Outcome<()> {
     if cell.fault == Fault::Kill {
         site.service.release();
     }
+    let mut other = site.worker("b", None)?;
+    second_run(site, cell, &hit, before).await?;
+    finish(site, &address, [&mut door, &mut hit, &mut other]).await
+}
+
+/// A worker comes back under its name for what it had in its hands.
+async fn take_over(site: &Site, cell: Cell) -> Outcome<()> {
+    let (mut door, address) = site.door("door", None)?;
+    site.service.hold(true);
+    let mut first = site.worker_as("first", "a", None)?;
+    for ask in asks(cell, 2) {
+        site.client.insist(&address, &ask).await?;
+    }
+    if !until(PATIENCE, async || site.service.held() == 2).await {
+        return Err(Trouble::broken("not every job is started in time"));
+    }
+    first.kill().await;
+    site.service.hold(false);
+    site.service.release();
+    let mut hit = site.worker_as("again", "a", Some(cell))?;
+    // The name may not be free at once.
+    until(PATIENCE, async || {
+        let ended = hit.has_ended() && !hit.has_hit(cell);
+        if ended && let Ok(again) = site.worker_as("again", "a", Some(cell)) {
+            hit = again;
+        }
+        hit.has_hit(cell)
+    })
+    .await;
+    hit.hit(cell).await?;
+    let before = site.service.held();
+    site.service.hold(cell.fault == Fault::Freeze);
     let mut other = site.worker("b", None)?;
     second_run(site, cell, &hit, before).await?;
     finish(site, &address, [&mut door, &mut hit, &mut other]).await
@@ -125,6 +158,7 @@ async fn stage(site: &Site, cell: Cell) -> Outcome<()> {
     if !until(PATIENCE, async || matches!(site.database.untold().await, Ok(0))).await {
         return Err(Trouble::broken("not every event was taken in time"));
     }
+    site.emptied().await?;
     for process in [&mut hit, &mut other] {
         process.kill().await;
     }
@@ -233,6 +267,7 @@ async fn second_run(site: &Site, cell: Cell, frozen: &Process, before: usize) ->
 async fn finish<const N: usize>(site: &Site, door: &str, processes: [&mut Process; N]) -> Outcome<()> {
     site.ended().await?;
     site.client.cancel_too_late(door).await?;
+    site.emptied().await?;
     for process in processes {
         process.kill().await;
     }

@@ -1,4 +1,4 @@
-//! A place of its own for each cell: folder, database, service, and the processes that run there.
+//! A place of its own for each cell: folder, database, part of a broker, service, and the processes that run there.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use uuid::Uuid;
 
-use crate::cell::{Cell, Store};
+use crate::broker::Corner;
+use crate::cell::{Cell, Pair, Store};
 use crate::check::broken_promises;
 use crate::client::{Client, KEY, KIND, OWNER, Told};
 use crate::facts::ENDS;
@@ -34,6 +35,8 @@ pub(crate) struct World {
     pub(crate) mutant: Option<String>,
     /// How long all jobs may take to end, once nothing goes wrong any more.
     pub(crate) bound: Duration,
+    /// How soon what a broker has lost is rung again, where that is not for the scene to say.
+    pub(crate) rescan: Option<Duration>,
 }
 
 pub(crate) struct Site {
@@ -43,12 +46,14 @@ pub(crate) struct Site {
     pub(crate) database: Database,
     pub(crate) service: Service,
     pub(crate) client: Client,
+    pub(crate) corner: Corner,
     name: String,
     store: Store,
 }
 
 impl Site {
-    pub(crate) async fn make(world: &World, store: Store) -> Outcome<Self> {
+    pub(crate) async fn make(world: &World, pair: Pair) -> Outcome<Self> {
+        let store = pair.store;
         let folder = tempfile::Builder::new().prefix("mapae-faults-").tempdir()?.keep();
         let name = format!("mapae_faults_{}", Uuid::new_v4().simple());
         let url = match store {
@@ -63,6 +68,7 @@ impl Site {
                 format!("{base}/{name}")
             }
         };
+        let corner = Corner::new(pair.broker, &name)?;
         let service = Service::start().await?;
         let client = Client::default();
         let site = Self {
@@ -72,6 +78,7 @@ impl Site {
             url,
             service,
             client,
+            corner,
             name,
             store,
         };
@@ -91,12 +98,13 @@ impl Site {
         let configuration = format!(
             r#"
             database.url = "{database}"
+            broker.url = "{broker}"
             files.url = "file:{files}"
             worker.slots = 2
             worker.kinds = ["fault.*"]
             worker.lease = "3s"
             worker.heartbeat = "500ms"
-            rescan.after = "2s"
+            rescan.after = "{rescan}s"
             log.format = "json"
             [kind."{KIND}"]
             attempts = 500
@@ -106,11 +114,17 @@ impl Site {
             timeout = "60s"
             "#,
             database = self.url,
+            broker = self.corner.url(),
+            rescan = self.rescan().as_secs(),
             files = self.files().display(),
             service = self.service.url(),
         );
         std::fs::write(self.folder.join("mapae.toml"), configuration)?;
         Ok(())
+    }
+
+    fn rescan(&self) -> Duration {
+        self.world.rescan.unwrap_or_else(|| self.corner.rescan())
     }
 
     /// The store, as a client inside the program has it: with an outbox that somebody empties.
@@ -183,9 +197,9 @@ impl Site {
     }
 
     /// The process `process`, which is configured with the worker's name `name`.
-    pub(crate) fn worker_as(&self, process: &str, name: &str) -> Outcome<Process> {
+    pub(crate) fn worker_as(&self, process: &str, name: &str, armed: Option<Cell>) -> Outcome<Process> {
         let arguments = ["--config", "mapae.toml", "work", "--name", name];
-        self.start(&[], process, &self.world.mapae, &arguments, None)
+        self.start(&[], process, &self.world.mapae, &arguments, armed)
     }
 
     /// A worker made with the library.
@@ -195,6 +209,8 @@ impl Site {
             subject::COMMAND,
             name,
             &self.url,
+            &self.corner.url(),
+            &self.rescan().as_secs().to_string(),
             &files.display().to_string(),
             &self.service.address,
             &taken.display().to_string(),
@@ -257,6 +273,23 @@ impl Site {
         Err(Trouble::broken(format!("not all has ended within {:?}: {}", self.world.bound, open.join(", "))))
     }
 
+    /// Waits until the broker has nothing of ours, while somebody is there who reads it.
+    pub(crate) async fn emptied(&self) -> Outcome<()> {
+        let mut left = Ok(Vec::new());
+        let empty = until(self.world.bound, async || {
+            left = self.corner.left().await;
+            left.as_ref().is_ok_and(Vec::is_empty)
+        });
+        if empty.await {
+            return Ok(());
+        }
+        let left = left?.join(", ");
+        Err(Trouble::broken(format!(
+            "all has ended, and the broker still has, after {:?}: {left}",
+            self.world.bound
+        )))
+    }
+
     /// Keeps the database as it is now.
     pub(crate) async fn back_up(&self) -> Outcome<()> {
         match self.store {
@@ -288,6 +321,8 @@ impl Site {
         facts.told = self.client.log();
         facts.calls = self.service.calls();
         facts.taken = subject::taken(&self.taken());
+        self.corner.left_alone().await?;
+        facts.left = self.corner.left().await?;
         match broken_promises(&facts, faults) {
             broken if broken.is_empty() => Ok(()),
             broken => Err(Trouble::Broken(broken)),
@@ -297,6 +332,7 @@ impl Site {
     /// Removes everything. What failed stays to be looked at.
     pub(crate) async fn clear(self) -> Outcome<()> {
         self.database.close().await;
+        self.corner.clear().await?;
         std::fs::remove_dir_all(&self.folder)?;
         if let (Database::Postgres(_), Some(server)) = (&self.database, &self.world.postgres) {
             let mut connection = PgConnection::connect(server).await?;

@@ -35,15 +35,17 @@ type Broken = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs until it is killed. The words are those of [`crate::site::Site::subject`].
 pub(crate) async fn run(words: &[String]) -> Result<(), Broken> {
-    let [name, url, files, service, taken] = words else { return Err("five words are wanted".into()) };
+    let [name, url, broker, rescan, files, service, taken] = words else {
+        return Err("seven words are wanted".into());
+    };
     let store = mapae::store::open(url, true).await?;
-    let broker = broker::open(&BrokerPlan { url: "embedded:".into(), database_url: url.clone() })?;
+    let broker = broker::open(&BrokerPlan { url: broker.clone(), database_url: url.clone() })?;
     let blobs = Blobs::open(&format!("file:{files}"))?;
     let parts = Parts { store, broker, blobs, metrics: Arc::default() };
     let courier = Taken { file: Mutex::new(File::options().create(true).append(true).open(taken)?) };
     let plan = KeeperPlan {
         window: Arc::new(Window::new(1_000, parts.broker.caps().source)),
-        rescan_after: Duration::from_secs(2),
+        rescan_after: Duration::from_secs(rescan.parse()?),
         retention: Retention::default(),
         tell: TellPlan { receivers: vec![(everything(), line(courier))], ..TellPlan::default() },
         bell: Arc::default(),

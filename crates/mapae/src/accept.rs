@@ -334,6 +334,7 @@ async fn ring(
                 .collect();
             // Not marked means rung once more by a keeper: harmless.
             let _ = store.rung(&rung, rescan_after).await;
+            fault::at(Point::BellMarked);
         }
         batch.clear();
     }

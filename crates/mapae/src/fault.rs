@@ -14,7 +14,8 @@ mod armed;
 
 macro_rules! points {
     ($($(#[$about:meta])* $point:ident = $name:literal,)*) => {
-        /// A point of the road. `…Asked` is just before a commit is asked for, `…Kept` just after it.
+        /// A point of the road. `…Asked` is just before a commit is asked for, `…Kept` just after it. What is said of
+        /// pointers is passed only where a broker delivers them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Point { $($(#[$about])* $point,)* }
 
@@ -35,6 +36,8 @@ points! {
     /// Before the bell of the fast path rings.
     BellPulled = "bell.pulled",
     BellRung = "bell.rung",
+    /// Pointers: their rows say that they are out.
+    BellMarked = "bell.marked",
     /// The file is made and empty.
     FileBegun = "file.begun",
     FileWritten = "file.written",
@@ -44,6 +47,14 @@ points! {
     FileKept = "file.kept",
     JoinAsked = "join.asked",
     JoinKept = "join.kept",
+    /// Pointers: before those that others left are looked for.
+    TakeOverAsked = "takeover.asked",
+    /// Pointers: with some that others left, claimed by nobody.
+    TakeOverKept = "takeover.kept",
+    /// Pointers: before new ones are read.
+    ReadAsked = "read.asked",
+    /// Pointers: with new ones, claimed by nobody.
+    ReadKept = "read.kept",
     ClaimAsked = "claim.asked",
     ClaimKept = "claim.kept",
     RunBegun = "run.begun",
@@ -56,14 +67,24 @@ points! {
     /// With leases to renew.
     BeatAsked = "beat.asked",
     BeatKept = "beat.kept",
+    /// Pointers: the leases are renewed, and the broker does not know of it.
+    HoldAsked = "hold.asked",
+    /// Pointers.
+    HoldKept = "hold.kept",
     SettleAsked = "settle.asked",
     SettleKept = "settle.kept",
+    /// Pointers: with some to settle in the broker, after the claim or after the end, as it wants.
+    AckAsked = "ack.asked",
+    /// Pointers.
+    AckKept = "ack.kept",
     Acknowledged = "acknowledged",
     /// The lease is given up.
     RunOver = "run.over",
     RingAsked = "ring.asked",
     RingKept = "ring.kept",
     RingRung = "ring.rung",
+    /// Pointers: as `bell.marked`.
+    RingMarked = "ring.marked",
     ReapAsked = "reap.asked",
     ReapKept = "reap.kept",
     ExpireAsked = "expire.asked",
@@ -92,10 +113,21 @@ pub enum Mutant {
     NoReaper,
     /// A cancel takes also what has ended.
     NoCancelGuard,
+    /// Pointers are settled in the broker before their rows are asked.
+    EarlyAck,
+    /// What a reader left in the broker is not looked for.
+    NoTakeOver,
 }
 
 impl Mutant {
-    pub const ALL: &[Self] = &[Self::NoFence, Self::LateEvent, Self::NoReaper, Self::NoCancelGuard];
+    pub const ALL: &[Self] = &[
+        Self::NoFence,
+        Self::LateEvent,
+        Self::NoReaper,
+        Self::NoCancelGuard,
+        Self::EarlyAck,
+        Self::NoTakeOver,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -103,6 +135,8 @@ impl Mutant {
             Self::LateEvent => "late-event",
             Self::NoReaper => "no-reaper",
             Self::NoCancelGuard => "no-cancel-guard",
+            Self::EarlyAck => "early-ack",
+            Self::NoTakeOver => "no-take-over",
         }
     }
 }

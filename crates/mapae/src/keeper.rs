@@ -407,6 +407,7 @@ impl Keeper {
                 rung.iter().zip(&published).filter(|(_, answer)| matches!(answer, Published::Accepted));
             let accepted: Vec<(JobId, u32)> = accepted.map(|(rung, _)| (rung.job, rung.hint)).collect();
             self.parts.store.rung(&accepted, self.plan.rescan_after).await?;
+            fault::at(Point::RingMarked);
         }
         Ok(rung.len())
     }

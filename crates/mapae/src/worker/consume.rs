@@ -12,7 +12,7 @@ use super::{IDLE_WAIT, Worker, run};
 use crate::broker::contract::{
     BrokerError, Delivery, Intake, IntakePlan, Pointer, Receipt, Settle, Settling, Source,
 };
-use crate::fault::{self, Point};
+use crate::fault::{self, Mutant, Point};
 use crate::job::State;
 use crate::job::limit::Stop;
 use crate::job::name::{JobId, Lane, Owner};
@@ -184,10 +184,15 @@ async fn pointers(
         let look = recovering || looked.elapsed() > look_every;
         let read = if look {
             looked = Instant::now();
-            Some(intake.orphans(room.min(ORPHANS_MAX)).await)
+            fault::at(Point::TakeOverAsked);
+            Some(match fault::broken(Mutant::NoTakeOver) {
+                true => Ok(Vec::new()),
+                false => intake.orphans(room.min(ORPHANS_MAX)).await,
+            })
         } else {
             let shut = shut(worker, waiting);
             let wait = worker.waits.next(IDLE_WAIT);
+            fault::at(Point::ReadAsked);
             // Reading is cancel-safe, so a slot given back meanwhile starts what waits at once.
             tokio::select! {
                 read = intake.next(room, &shut, wait) => Some(read),
@@ -206,6 +211,9 @@ async fn pointers(
                     worker.signal(Signal::Recovered);
                 }
                 worker.signal(Signal::ReadOk);
+                if !deliveries.is_empty() {
+                    fault::at(if look { Point::TakeOverKept } else { Point::ReadKept });
+                }
                 let taken = take_in(waiting, deliveries);
                 worker.parts.metrics.count("mapae_taken_over_total", "", if look { taken } else { 0 });
             }
@@ -302,7 +310,9 @@ async fn begin(worker: &Arc<Worker>, intake: &Arc<dyn Intake>, waiting: &mut Vec
         claim(worker, intake, ready, waiting, &mut done).await;
     }
     if !done.is_empty() {
+        fault::at(Point::AckAsked);
         intake.settle(&done).await;
+        fault::at(Point::AckKept);
     }
 }
 
@@ -317,6 +327,10 @@ async fn claim(
     let at_claim = worker.parts.broker.caps().settling == Settling::AtClaim;
     let asks: Vec<(JobId, Owner)> =
         ready.iter().map(|(_, pointer, _)| (pointer.job, pointer.owner.clone())).collect();
+    if fault::broken(Mutant::EarlyAck) {
+        let early = ready.iter().map(|(receipt, ..)| (receipt.clone(), Settle::Drop));
+        intake.settle(&early.collect::<Vec<_>>()).await;
+    }
     fault::at(Point::ClaimAsked);
     let asked = Instant::now();
     let room = worker.room();

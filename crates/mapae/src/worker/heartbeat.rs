@@ -325,7 +325,11 @@ async fn beat(pulse: &Pulse, member: &mut dyn Member) {
         // Best effort, and beside the leases, which are what counts. Longer than an adapter waits for an
         // answer: it is the one that gives up a connection that is dead.
         let patience = pulse.timing.heartbeat.max(HOLD_PATIENCE);
-        tokio::spawn(async move { tokio::time::timeout(patience, intake.hold(&receipts)).await });
+        tokio::spawn(async move {
+            fault::at(Point::HoldAsked);
+            let _ = tokio::time::timeout(patience, intake.hold(&receipts)).await;
+            fault::at(Point::HoldKept);
+        });
     }
 }
 

@@ -337,7 +337,9 @@ async fn hand_over(
 async fn acknowledge(receipt: Option<(Arc<dyn Intake>, Receipt)>) {
     if let Some((intake, receipt)) = receipt {
         // Not acknowledged means delivered once more, and answered as finished.
+        fault::at(Point::AckAsked);
         intake.settle(&[(receipt, Settle::Done)]).await;
+        fault::at(Point::AckKept);
     }
     fault::at(Point::Acknowledged);
 }
